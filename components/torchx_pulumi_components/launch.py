@@ -10,7 +10,7 @@ from typing import Any
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look
-from torchx_pulumi.apps.ownership import is_of_launch, owns, run_of_record
+from torchx_pulumi.apps.ownership import is_of_launch, owns, run_hash_of, run_of_record
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
@@ -20,7 +20,7 @@ from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
-from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, owner_digest, run_hash_of
+from torchx_pulumi.runs.identity import field_digests, is_in_place, owner_digest
 from torchx_pulumi.runs.registration import recorded_digests
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.variants import variant_of_run
@@ -288,7 +288,7 @@ class LaunchPlanner:
 
     def _job_name(self, run: str) -> str:
         tail = backend_of(self.args.options).name_tail(self.args.spec, self.args.options)
-        return job_name(self.name, run, self.owners()[0], tail=tail)
+        return names.job_name(self.name, run, self.owners()[0], tail=tail)
 
     def owners(self) -> list[str]:
         """Return the launch labels of this component under its URNs, the present one first."""

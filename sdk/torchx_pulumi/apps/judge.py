@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
 from torchx_pulumi.apps.look import Look
-from torchx_pulumi.model.object_fields import number_at, text_at, time_at
+from torchx_pulumi.model.object_fields import MAX_DIGITS, number_at, text_at, time_at, version_number
 from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.outputs.building import build_observed, same
@@ -20,9 +21,6 @@ Observation = Observed
 
 TAKEN_AWAY = (Reason.EVICTED, Reason.PREEMPTED, Reason.NODE_LOST)
 """Reasons for which a pod was removed, as other pods of its gang show."""
-
-MAX_DIGITS = 20
-"""Digits of the largest resourceVersion, which has 64 bits. A longer one was not given by an API server."""
 
 
 class Weight(IntEnum):
@@ -49,7 +47,8 @@ def judge(look: Look, requested: Requested | None, previous: Mapping[str, Any] |
     Returns:
         `previous` itself if nothing has changed or `previous` says more, else an `Observation`. None: unknown.
     """
-    if previous is not None and not _of_run(previous, look):
+    if look.uid is not None and text_at(previous, "uid") not in (None, look.uid):
+        # It is of another run.
         previous = None
     request = requested if requested is not None and requested.is_about(look.uid) else None
     status = _status(look, request, previous)
@@ -59,6 +58,13 @@ def judge(look: Look, requested: Requested | None, previous: Mapping[str, Any] |
     if previous is not None and (same(previous, found) or _stays(previous, found, request, confirmed=look.confirmed)):
         return previous
     return found
+
+
+def may_depend_on_request(look: Look) -> bool:
+    """Return whether a request that is not known may change the state of a run."""
+    cancel = Requested(action=RequestedAction.CANCEL, at="", attempt=sys.maxsize)
+    resume = Requested(action=RequestedAction.RESUME, at="", resource_version="9" * MAX_DIGITS)
+    return len({(judge(look, request, None) or {}).get("state") for request in (None, cancel, resume)}) > 1
 
 
 def latest(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -81,11 +87,6 @@ def weight(observed: Mapping[str, Any]) -> Weight:
     if state.terminal:
         return Weight.ABSENCE if reason == Reason.POD_GONE.value else Weight.SEEN
     return Weight.ABSENCE if reason == Reason.NOT_FOUND.value else Weight.ACTIVE
-
-
-def _of_run(observed: Mapping[str, Any], look: Look) -> bool:
-    uid = text_at(observed, "uid")
-    return uid is None or look.uid is None or uid == look.uid
 
 
 def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] | None) -> JobStatus | None:
@@ -132,7 +133,7 @@ def _is_before_resume(look: Look, status: JobStatus, resume: Requested) -> bool:
     if control is None or not control.is_suspended(status.phase):
         return False
     last = text_at(look.remembered.last, "metadata", "resourceVersion") if look.gone else look.resource_version
-    return _number(last) <= _number(resume.resource_version)
+    return version_number(last) <= version_number(resume.resource_version)
 
 
 def _gone(look: Look, request: Requested | None, previous: Mapping[str, Any] | None) -> JobStatus:
@@ -182,7 +183,7 @@ def was_resumed(observed: Mapping[str, Any], request: Requested | None) -> bool:
     """Return whether an observation shows a suspended run as it was before it was asked to resume it."""
     if request is None or request.action is not RequestedAction.RESUME or not _is_suspended(observed):
         return False
-    return _version(observed) <= _number(request.resource_version)
+    return _version(observed) <= version_number(request.resource_version)
 
 
 def _is_suspended(observed: Mapping[str, Any]) -> bool:
@@ -195,13 +196,7 @@ def _is_older(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _version(observed: Mapping[str, Any]) -> int:
-    return _number(text_at(observed, "resource_version"))
-
-
-def _number(version: str | None) -> int:
-    """Return a resourceVersion as a number. -1: not known."""
-    known = version is not None and len(version) <= MAX_DIGITS and version.isdecimal()
-    return int(version) if version is not None and known else -1
+    return version_number(text_at(observed, "resource_version"))
 
 
 def _attempt(observed: Mapping[str, Any]) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from torchx_pulumi.model.object_fields import is_being_deleted, number_at, text_at
+from torchx_pulumi.model.object_fields import is_being_deleted, number_at, text_at, version_number
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.schedulers import ObservedObjects, Variant
@@ -148,27 +148,27 @@ class Look:
         """Return objects in which pods that had ended are as they were then; `missing` adds those that are gone."""
         if objects.pods is None or not self.remembered.pods:
             return objects
-        pods = [self._as_ended(pod) for pod in objects.pods]
+        ended = self.remembered.pods
+        pods = []
+        for pod in objects.pods:
+            known = ended.get(text_at(pod, "metadata", "name") or "")
+            pods.append(known if known is not None and _uid(known) == _uid(pod) else pod)
         if missing:
             present = {text_at(pod, "metadata", "name") for pod in pods}
             expected = {name for names in (objects.expected or {}).values() for name in names}
             pods += [
                 pod
-                for name, pod in sorted(self.remembered.pods.items())
+                for name, pod in sorted(ended.items())
                 # Those of replicas that were given up are no part of the run any more.
                 if name not in present and (name in expected or not expected)
             ]
         return replace(objects, pods=tuple(pods))
 
-    def _as_ended(self, pod: Manifest) -> Manifest:
-        known = self.remembered.pods.get(text_at(pod, "metadata", "name") or "")
-        return known if known is not None and _uid(known) == _uid(pod) else pod
-
 
 def _is_older(found: Manifest, known: Manifest | None) -> bool:
     """Return whether an object is as it was before it, or another one of its name, was seen. False: not known."""
-    versions = [number_at(one, "metadata", "resourceVersion") for one in (found, known)]
-    return versions[0] is not None and versions[1] is not None and versions[0] < versions[1]
+    now, before = (version_number(text_at(one, "metadata", "resourceVersion")) for one in (found, known))
+    return 0 <= now < before
 
 
 def _requeues(found: Manifest) -> int:

@@ -85,7 +85,7 @@ def run_of_object(job_object: Mapping[str, Any]) -> Run:
         job_kind=text_at(job_object, "kind") or "",
         uid=text_at(job_object, "metadata", "uid"),
         launches=frozenset(filter(None, (text_at(job_object, "metadata", "labels", labels.LAUNCH),))),
-        hash=_hash_of(job_object),
+        hash=run_hash_of(job_object),
     )
 
 
@@ -104,7 +104,7 @@ def owns(run: Run, found: Mapping[str, Any]) -> bool:
         return True
     if any(text_at(owner, "kind") == run.job_kind for owner in owners) or not is_of_launch(run.launches, found):
         return False
-    if _hash_of(found) not in (None, run.hash) and run.hash is not None:
+    if run_hash_of(found) not in (None, run.hash) and run.hash is not None:
         return False
     # Another job object of the launch is another run of it.
     is_job = text_at(found, "kind") in (None, run.job_kind)
@@ -128,5 +128,6 @@ def is_job_object(found: Mapping[str, Any]) -> bool:
     return not items_at(found, "metadata", "ownerReferences")
 
 
-def _hash_of(found: Mapping[str, Any]) -> str | None:
+def run_hash_of(found: Mapping[str, Any]) -> str | None:
+    """Return the hash of the run that an object stands for. None: it has no such annotation."""
     return text_at(found, "metadata", "annotations", labels.RUN)

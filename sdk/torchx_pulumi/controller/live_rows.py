@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.controller.looking import look_at
 from torchx_pulumi.controller.observing import WAITS, ChangeListener, ClusterView
@@ -312,9 +313,9 @@ class LiveRows:
             ClusterError: No answer.
         """
         known = recorded if isinstance(recorded, Mapping) and recorded else None
-        before = self._seen.get(app.stack)
-        if before is not None and before.uid == app.uid and before.observed is not None:
-            known = before.observed if known is None else latest(known, before.observed)
+        last = self._seen.get(app.stack)
+        if last is not None and last.uid == app.uid and last.observed is not None:
+            known = last.observed if known is None else latest(known, last.observed)
         if view.job_object(app) is None:
             if not view.is_synced(app):
                 return None
@@ -323,6 +324,6 @@ class LiveRows:
         # A request of this user's that is not in the stack yet.
         mine = None if target.entry is None else target.entry.requested
         requested = mine if mine is not None and follows(mine, app.requested) else app.requested
-        is_changing = self._tracked.is_changing
-        found = look_at(view, app, self._now(), requested=requested, previous=known, is_changing=is_changing)
+        before = Answer(observed=known or {}, requested=requested)
+        found = look_at(view, app, self._now(), before, self._tracked.is_changing)
         return None if found is None else _Seen(uid=app.uid, observed=found.observed or known)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import Weight, judge, latest, weight
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.controller.live_fleet import live_id
@@ -15,7 +16,6 @@ from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import TrackedApp, kept_of_observed
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import number_at, text_at
-from torchx_pulumi.model.requested import Requested
 
 BEHIND_S = 1.0
 """Time until an app is looked at again of which the watch is behind the cluster."""
@@ -36,9 +36,7 @@ def look_at(
     view: ClusterView,
     app: TrackedApp,
     now: datetime,
-    *,
-    requested: Requested | None,
-    previous: Mapping[str, Any] | None,
+    before: Answer,
     is_changing: Callable[[TrackedApp], bool],
 ) -> Sighting | None:
     """Look at an app in one cluster, by requests only where the watched objects are not enough.
@@ -47,8 +45,7 @@ def look_at(
         view: The cluster.
         app: The app.
         now: The time, aware.
-        requested: The last request about it.
-        previous: How it stood before. None: not known.
+        before: How it stood before, and the last request about it.
         is_changing: Returns whether a deployment changes its stack. Asked only where that matters.
 
     Returns:
@@ -57,9 +54,10 @@ def look_at(
     Raises:
         ClusterError: The cluster does not answer.
     """
+    previous = before.observed or None
 
     def sighting(look: Look) -> Sighting:
-        found = judge(look, requested, previous)
+        found = judge(look, before.requested, previous)
         return Sighting(look=look, observed=None if found is previous else found, cluster=view.name)
 
     watched = view.look(app, now)
@@ -129,17 +127,11 @@ def look_for(shared: ControllerParts, app: TrackedApp, *, to_write: bool) -> Sig
     if live is not None and live.seen is not None and live.seen.get("uid") == app.uid:
         shown = kept_of_observed(live.seen)
         previous = shown if previous is None else latest(previous, shown)
+    before = Answer(observed=previous or {}, requested=app.requested)
     failure: ClusterError | None = None
     for view in [view for view in shared.views if view.job_object(app) is not None] or shared.views:
         try:
-            found = look_at(
-                view,
-                app,
-                shared.now(),
-                requested=app.requested,
-                previous=previous,
-                is_changing=shared.tracked.is_changing,
-            )
+            found = look_at(view, app, shared.now(), before, shared.tracked.is_changing)
         except ClusterError as error:
             failure = error
             continue

@@ -55,6 +55,20 @@ def number_at(obj: object, *path: str) -> int | None:
     return int(number) if is_finite(number) else None
 
 
+MAX_DIGITS = 20
+"""Digits of the largest resourceVersion, which has 64 bits. A longer one was not given by an API server."""
+
+
+def version_number(version: str | None) -> int:
+    """Return a resourceVersion as a number. -1: not known, so that it orders nothing.
+
+    >>> version_number("120"), version_number("a1"), version_number(None)
+    (120, -1, -1)
+    """
+    known = version is not None and len(version) <= MAX_DIGITS and version.isdecimal()
+    return int(version) if version is not None and known else -1
+
+
 def mapping_at(obj: object, *path: str) -> Mapping[str, Any]:
     """Return the mapping at a path, an empty one where there is none."""
     value = at(obj, *path)

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from torchx_pulumi.model.codec import to_json
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import ResourceSpec
-from torchx_pulumi.model.status import Diagnosis, JobState, JobStatus, ReplicaStatus, RoleStatus
+from torchx_pulumi.model.status import JobState, JobStatus, ReplicaStatus, RoleStatus
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
@@ -210,22 +210,21 @@ def _without_roles(status: JobStatus, most: int) -> Observed:
         message=status.message[:most],
         phase=status.phase and status.phase[:most],
         conditions=tuple(replace(one, message=one.message[:most]) for one in status.conditions),
-        diagnoses=tuple(_shortened(one, most) for one in status.diagnoses[:MAX_DIAGNOSES]),
+        diagnoses=tuple(
+            replace(
+                one,
+                summary=one.summary[:most],
+                detail=one.detail[:most],
+                resolution=one.resolution[:most],
+                objects=one.objects[:MAX_OBJECTS],
+            )
+            for one in status.diagnoses[:MAX_DIAGNOSES]
+        ),
         roles=(),
     )
     plain = to_json(short)
     uid = {} if status.uid is None else {"uid": status.uid}
     return cast("Observed", {**{name: plain[name] for name in _STATUS_FIELDS}, **uid})
-
-
-def _shortened(one: Diagnosis, most: int) -> Diagnosis:
-    return replace(
-        one,
-        summary=one.summary[:most],
-        detail=one.detail[:most],
-        resolution=one.resolution[:most],
-        objects=one.objects[:MAX_OBJECTS],
-    )
 
 
 def _add_roles(observed: Observed, roles: Sequence[RoleStatus], room: int) -> None:

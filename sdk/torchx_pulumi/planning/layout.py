@@ -126,7 +126,11 @@ def _role_obstacles(role: RoleSpec, dns_name: str, most: int) -> Iterator[str]:
             yield f".{path} reads the label {labels.REPLICA_ID}, which only a pod of a task of its own has"
     if not uses_replica_id(role):
         return
-    if role.pod_overlay is not None and (other := _other_join(role.pod_overlay)) is not None:
+    spec = (role.pod_overlay or {}).get("spec")
+    joins = (joins_on(key, "containers") for key in spec) if isinstance(spec, Mapping) else ()
+    # A join on the name leaves the variables of the container.
+    other = next((on for on in joins if on not in (None, "name")), None)
+    if other is not None:
         yield f".pod_overlay joins containers on {other!r}, which may replace {REPLICA_ID_ENV}, the index of a replica"
     if role.num_replicas > most:
         yield (
@@ -203,10 +207,3 @@ def _has_text(value: Any, text: str) -> bool:
     if isinstance(value, (list, tuple)):
         return any(_has_text(item, text) for item in value)
     return isinstance(value, str) and text in value
-
-
-def _other_join(overlay: Mapping[str, Any]) -> str | None:
-    """Return the field other than the name on which an overlay joins containers. None: on the name, or not at all."""
-    spec = overlay.get("spec")
-    found = (joins_on(key, "containers") for key in spec) if isinstance(spec, Mapping) else ()
-    return next((on for on in found if on not in (None, "name")), None)

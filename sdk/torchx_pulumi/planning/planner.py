@@ -34,18 +34,9 @@ def make_plan(
     rank0_env: Callable[[str], str],
     warnings: Sequence[str],
 ) -> JobPlan[OptionsT]:
-    """Make every choice about a job that passed the checks of its scheduler; see `SchedulerBackend.plan`.
+    """Make every choice about a job that passed the checks of its scheduler.
 
-    Args:
-        spec: What the user asks for.
-        options: Options of the launch.
-        app_id: Name of the job object.
-        launched: Replicas of each role when the job object was created, by role name. A role that is not in it: as the
-            spec says.
-        tasks: Tasks of each role. None: each replica is one.
-        replica_id_field: Field of a pod that has its place in its task.
-        rank0_env: Role name in object names -> variable with the host of rank 0.
-        warnings: Warnings of the plan.
+    Arguments as `SchedulerBackend.plan`, and its fields; a role that is not in `launched` is as the spec says.
     """
     dns_names = names.role_names([role.name for role in spec.roles])
     rank0 = rank0_env(dns_names[0])
@@ -75,6 +66,8 @@ def make_plan(
 
 
 def _plan_role(role: RoleSpec, options: Options, index: int, dns_name: str, tasks: Sequence[TaskPlan]) -> RolePlan:
+    capabilities = role.resource.capabilities.items()
+    instance = {name: value for name, value in capabilities if name == labels.INSTANCE_TYPE}
     return RolePlan(
         name=role.name,
         dns_name=dns_name,
@@ -90,7 +83,7 @@ def _plan_role(role: RoleSpec, options: Options, index: int, dns_name: str, task
         limits=quantities.limits(role.resource, efa_device_count=options.efa_device_count),
         ports={name: port for name, port in role.port_map.items() if is_port(port)},
         mounts=tuple(_plan_mount(position, mount) for position, mount in enumerate(role.mounts)),
-        node_selector=_node_selector(role),
+        node_selector={**instance, **role.node_selector},
         tolerations=tuple(dict(toleration) for toleration in role.tolerations),
         pod_overlay=role.pod_overlay,
         privileged=any(mount.kind == "device" for mount in role.mounts),
@@ -153,14 +146,6 @@ def _plan_mount(position: int, mount: MountSpec) -> MountPlan:
     else:
         read_only = mount.read_only or mount.kind == "secret"
     return MountPlan(name=f"mount-{position}", kind=mount.kind, src=mount.src, dst=mount.dst, read_only=read_only)
-
-
-def _node_selector(role: RoleSpec) -> Mapping[str, str]:
-    capabilities = role.resource.capabilities
-    instance = (
-        {labels.INSTANCE_TYPE: capabilities[labels.INSTANCE_TYPE]} if labels.INSTANCE_TYPE in capabilities else {}
-    )
-    return {**instance, **role.node_selector}
 
 
 def _role_labels(spec: JobSpec, index: int, app_id: str) -> Mapping[str, str]:

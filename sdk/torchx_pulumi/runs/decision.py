@@ -91,10 +91,12 @@ def decide(
     if record is None:
         return Decision(action=Action.LAUNCH if observed is None else Action.KEEP)
     fields = changed_fields(record.digests, desired.digests)
-    if _is_same_run(record, desired, fields) and not renamed:
+    # A later release may render the same job in another way: then only fields that change in place differ.
+    is_same = desired.launched == record.launched and all(is_in_place(path) for path in fields)
+    if (desired.hash == record.hash or is_same) and not renamed:
         return _same_run(record, [path for path in fields if is_in_place(path)], observed, interrupted, end)
     immutable = [path for path in fields if not is_in_place(path)] + (["job_name"] if renamed else [])
-    fields = immutable or _grown(fields)
+    fields = immutable or [path for path in fields if path.endswith(".num_replicas")] or list(fields)
     what = _words(fields)
     if observed is None:
         why = "its launch was refused or interrupted" if interrupted else "it is over and its object is gone"
@@ -107,16 +109,6 @@ def decide(
         )
         return Decision(action=Action.RELAUNCH, fields=fields, message=message)
     return _unfinished_run(record.job_name, fields, _since(observed, now, live=live), policy)
-
-
-def _is_same_run(record: RunRecord, desired: RunRecord, fields: Sequence[str]) -> bool:
-    """Return whether the last run is the desired one: it has the same hash, or only fields that change in place differ.
-
-    The second, because a later release may render the same job in another way.
-    """
-    if desired.hash == record.hash:
-        return True
-    return desired.launched == record.launched and all(is_in_place(path) for path in fields)
 
 
 def _same_run(
@@ -184,10 +176,6 @@ def duration(span: timedelta) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
-
-
-def _grown(fields: Sequence[str]) -> list[str]:
-    return [path for path in fields if path.endswith(".num_replicas")] or list(fields)
 
 
 def _words(fields: Sequence[str]) -> str:

@@ -57,7 +57,10 @@ def project_files(entry: RunEntry) -> dict[str, str]:
     Raises:
         InvalidJobError: The run options of the app cannot be read.
     """
-    chosen = _chosen_options(entry)
+    # Run options that differ from their defaults are component arguments.
+    queue = {} if entry.queue is None else {"queue": entry.queue}
+    options: Any = read_options({**entry.options, **queue, "namespace": entry.namespace}, entry.scheduler)
+    chosen = {name: _argument(value) for name, value in chosen_arguments(options).items()}
     given = {"namespace": entry.namespace, **chosen}
     settings = {name: getattr(entry, name) for name in ("kubeconfig", "kube_context", "log_archive")}
     for name, value in settings.items():
@@ -117,13 +120,6 @@ def _image_digests(entry: RunEntry, chosen: Mapping[str, Any]) -> dict[str, str]
         return {}
     found = {role["image"]: noted.get(role["name"]) for role in entry.declared.get("roles") or entry.app["roles"]}
     return {image: digest for image, digest in found.items() if isinstance(digest, str)}
-
-
-def _chosen_options(entry: RunEntry) -> dict[str, Any]:
-    """Return the run options that differ from their defaults as component arguments."""
-    given = {**entry.options, **({} if entry.queue is None else {"queue": entry.queue})}
-    options: Any = read_options({**given, "namespace": entry.namespace}, entry.scheduler)
-    return {name: _argument(value) for name, value in chosen_arguments(options).items()}
 
 
 def _argument(value: Any) -> Any:

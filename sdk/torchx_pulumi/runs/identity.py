@@ -15,11 +15,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
-from torchx_pulumi.planning import names
+from torchx_pulumi.planning.checks.values import is_number
 from torchx_pulumi.runs.identity_fields import canonical, in_order, set_fields
 
 RUNNER_ENV = frozenset({"TORCHX_JOB_ID", "TORCHX_INTERNAL_SESSION_ID", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS"})
@@ -103,21 +102,6 @@ def owner_digest(organization: str, project: str, stack: str, urn: str) -> str:
     return hashlib.sha256("\n".join((organization, project, stack, urn)).encode()).hexdigest()[:32]
 
 
-def job_name(name: str, run: str, owner: str, *, tail: int) -> str:
-    """Return the name of the job object of a run.
-
-    Args:
-        name: The component's name.
-        run: `run_hash.run_hash` of the run.
-        owner: `owner_digest` of the component.
-        tail: Characters that pod names add.
-
-    >>> job_name("train", "1", "mine", tail=0) == job_name("train", "1", "other", tail=0)
-    False
-    """
-    return names.job_name(name, run, owner, tail=tail)
-
-
 def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """Return the paths whose digests differ, sorted; the order of entries only where no entry differs.
 
@@ -134,7 +118,9 @@ def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
     for path, value in set_fields(role, version):
         if path == "resource":
-            yield from ((f"resource.{part}", item) for part, item in set_fields(value, version) if not _is_none(item))
+            # A zero or negative amount is none, as for the renderers.
+            amounts = ((part, item) for part, item in set_fields(value, version))
+            yield from ((f"resource.{part}", item) for part, item in amounts if not is_number(item) or item > 0)
         elif path in ("env", "secret_env"):
             kept = {key: item for key, item in value.items() if not is_runner_env(key)}
             yield from ((f"{path}[{key}]", item) for key, item in kept.items())
@@ -146,14 +132,3 @@ def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
             yield path, in_order(value)
         else:
             yield path, value
-
-
-def _is_none(amount: Any) -> bool:
-    """Take a zero or negative amount for none, as the renderers do."""
-    return isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount <= 0
-
-
-def run_hash_of(job_object: Mapping[str, Any]) -> str | None:
-    """Return the hash of the run that an object stands for. None: it has no such annotation."""
-    value = ((job_object.get("metadata") or {}).get("annotations") or {}).get(labels.RUN)
-    return None if value is None else str(value)

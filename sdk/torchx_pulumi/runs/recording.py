@@ -115,12 +115,12 @@ class RunRecords:
         return self._write_next(entry, look, asked)
 
     def take_back(self, entry: RunEntry, look: Look, before: RunEntry, *, by: str | None) -> None:
-        """Take a request back that the cluster refused: the one before it stands again, as a request of its own.
+        """Take a cancellation back that the cluster refused: the request before it stands again, as one of its own.
 
-        Where there was none, the opposite is requested.
+        Where there was none, the run is to go on.
 
         Args:
-            entry: The app with the refused request.
+            entry: The app with the refused cancellation.
             look: What was read of it before the request.
             before: The app before the request.
             by: User who made the refused request. None: not known.
@@ -131,8 +131,7 @@ class RunRecords:
         elif before.requested is not None:
             self._write_next(entry, look, before.requested)
         else:
-            cancelled = entry.requested is not None and entry.requested.action is RequestedAction.CANCEL
-            self.request(entry, look, RequestedAction.RESUME if cancelled else RequestedAction.CANCEL, by=by)
+            self.request(entry, look, RequestedAction.RESUME, by=by)
 
     def write_request(self, entry: RunEntry, look: Look) -> tuple[RunEntry, Answer | None]:
         """Write the request of an app that only the index has, if there is one.

@@ -15,7 +15,7 @@ from typing import Any
 
 from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.errors import InvalidJobError
-from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity import is_in_place, is_runner_env
@@ -60,13 +60,12 @@ def _render(spec: JobSpec, options: Options, launched: Mapping[str, int], versio
     """Render a job under a name of no meaning, with all that may change in place at its default."""
     fixed = {row.attribute: row.default for row in rows_of(options, version) if is_in_place(row.path)}
     neutral: Any = replace(options, **fixed)
-    roles = [_fixed_role(role, launched.get(role.name, role.num_replicas)) for role in spec.roles]
+    roles = []
+    for role in spec.roles:
+        env = {name: value for name, value in role.env.items() if not is_runner_env(name)}
+        replicas = min(launched.get(role.name, role.num_replicas), REPLICAS)
+        roles.append(replace(role, env=env, image_digest=None, num_replicas=replicas, min_replicas=None))
     dns_names = names.role_names([role.name for role in roles])
     tasks = {names.task_name(name, REPLICAS): 1 for name in dns_names}
     name = names.job_name(NAME, NAME, tail=variant_of(neutral).name_tail(tasks))
     return render_plan(plan_job(JobSpec(name=NAME, roles=roles), neutral, name, tasks={}))
-
-
-def _fixed_role(role: RoleSpec, launched: int) -> RoleSpec:
-    env = {name: value for name, value in role.env.items() if not is_runner_env(name)}
-    return replace(role, env=env, image_digest=None, num_replicas=min(launched, REPLICAS), min_replicas=None)

@@ -66,8 +66,16 @@ def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None
         ClusterError: It is another one, that is not known, or it does not answer.
     """
     match = match_cluster(entry, cluster, job_object)
-    if match is not Match.SAME:
-        raise other_cluster(entry, cluster.identify(), match)
+    if match is Match.SAME:
+        return
+    recorded, present = entry.cluster_identity, cluster.identify()
+    launched_in = recorded if recorded is not None and recorded.name else f"the cluster of {describe_access(entry)}"
+    raise ClusterError(
+        f"{mismatch_words(f'app {entry.app_id}', launched_in, present, match)}. Nothing was changed. Let KUBECONFIG, "
+        "or the options kubeconfig and kube_context, name the cluster of the launch; if that one is gone, give the "
+        "app's objects up with `torchx-pulumi delete --forget-unreachable`",
+        reason=DIFFERENT_CLUSTER if match is Match.DIFFERENT else UNDECIDED_CLUSTER,
+    )
 
 
 def check_before_change(entry: RunEntry, cluster: Cluster) -> None:
@@ -79,18 +87,6 @@ def check_before_change(entry: RunEntry, cluster: Cluster) -> None:
     """
     job_object = find_variant(entry.scheduler, entry.choice).job_object
     check_cluster(entry, cluster, cluster.get(job_object, entry.namespace, entry.job_name))
-
-
-def other_cluster(entry: RunEntry, present: ClusterIdentity, match: Match) -> ClusterError:
-    """Return the error about a cluster that is not, or not known to be, the one of an app."""
-    recorded = entry.cluster_identity
-    launched_in = recorded if recorded is not None and recorded.name else f"the cluster of {describe_access(entry)}"
-    return ClusterError(
-        f"{mismatch_words(f'app {entry.app_id}', launched_in, present, match)}. Nothing was changed. Let KUBECONFIG, "
-        "or the options kubeconfig and kube_context, name the cluster of the launch; if that one is gone, give the "
-        "app's objects up with `torchx-pulumi delete --forget-unreachable`",
-        reason=DIFFERENT_CLUSTER if match is Match.DIFFERENT else UNDECIDED_CLUSTER,
-    )
 
 
 def describe_access(entry: RunEntry) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Set
 
 from torchx_pulumi.kube import Reader
 from torchx_pulumi.kube.kinds import SECRET
@@ -12,15 +11,6 @@ from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.schedulers.protocol import NamedObject
 from torchx_pulumi.schedulers.registry import backend_of
-
-
-@dataclass(slots=True)
-class Findings:
-    """Result of the checks of a launch."""
-
-    problems: list[Problem] = field(default_factory=list)
-    """What prevents the launch."""
-    warnings: list[str] = field(default_factory=list)
 
 
 def preflight(
@@ -48,12 +38,17 @@ def preflight(
     absent = backend.absent(cluster, options)
     if absent:
         return absent, []
-    findings = Findings()
+    problems: list[Problem] = []
+    warnings: list[str] = []
     for item in backend.named_objects(options):
         unknown = not_known(item.name or "") or (item.kind.namespaced and not_known(options.namespace))
         if item.name is not None and item.option not in may_come and not unknown:
-            _look_for(cluster, item, item.name, options.namespace, findings)
-    return findings.problems, findings.warnings
+            found = _look_for(cluster, item, item.name, options.namespace)
+            if isinstance(found, Problem):
+                problems.append(found)
+            elif found is not None:
+                warnings.append(found)
+    return problems, warnings
 
 
 def discover(cluster: Reader | None, options: Options, unset: Collection[str]) -> Options:
@@ -66,33 +61,25 @@ def discover(cluster: Reader | None, options: Options, unset: Collection[str]) -
     return found
 
 
-def _look_for(cluster: Reader, needed: NamedObject, name: str, default_namespace: str, findings: Findings) -> None:
+def _look_for(cluster: Reader, needed: NamedObject, name: str, default_namespace: str) -> Problem | str | None:
+    """Return what is wrong with a named object: a problem, or a warning. None: nothing."""
     kind, option = needed.kind, needed.option
     namespace = default_namespace if kind.namespaced else None
     try:
         found = cluster.get(kind, namespace, name)
         # Secrets are not listed: that would read them all.
-        listed = found is not None or kind is SECRET
-        others = [] if listed else [item["metadata"]["name"] for item in cluster.list(kind, namespace)]
+        known = found is not None or kind is SECRET
+        others = [] if known else [item["metadata"]["name"] for item in cluster.list(kind, namespace)]
     except ClusterError as error:
         if error.retryable:
             raise
-        findings.warnings.append(f"{option} {name!r} could not be checked: {error}")
-        return
-    if found is None and kind is SECRET:
-        findings.problems.append(Problem(option, f"{name!r} is not in namespace {namespace!r}; create it first"))
-    elif found is None:
-        message = f"{name!r} is not in the cluster; {_there_are(others, name)}"
-        if needed.required:
-            findings.problems.append(Problem(option, message))
-        else:
-            findings.warnings.append(f"{option} {message}; pods cannot be made before it is")
-    elif text := needed.check(found):
-        findings.problems.append(Problem(option, f"{name!r} {text}"))
-
-
-def _there_are(names: Sequence[str], name: str) -> str:
-    if not names:
-        return "there are none"
-    near = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(names)[:10])}"
+        return f"{option} {name!r} could not be checked: {error}"
+    if found is not None:
+        text = needed.check(found)
+        return Problem(option, f"{name!r} {text}") if text else None
+    if kind is SECRET:
+        return Problem(option, f"{name!r} is not in namespace {namespace!r}; create it first")
+    near = [f"did you mean {other!r}?" for other in difflib.get_close_matches(name, others, 1)]
+    listed = f"there are {', '.join(sorted(others)[:10])}" if others else "there are none"
+    message = f"{name!r} is not in the cluster; {near[0] if near else listed}"
+    return Problem(option, message) if needed.required else f"{option} {message}; pods cannot be made before it is"

@@ -135,10 +135,6 @@ class Variant:
         status = replace(self.read(observed), uid=observed.uid)
         return explain(Evidence.of(observed, scheduler=self.scheduler, status=status, now=now))
 
-    def diagnose(self, observed: ObservedObjects, now: datetime | None = None) -> tuple[Diagnosis, ...]:
-        """Return why a run does not run or did not succeed, the most likely cause first. Empty: nothing is wrong."""
-        return self.read_status(observed, now).diagnoses
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedObject:

@@ -10,6 +10,7 @@ from torchx import specs
 
 from torchx_pulumi.inputs.appdef import EXTRAS_KEY
 from torchx_pulumi.inputs.json_values import KEY_ORDER, in_key_order, read_value, write_value
+from torchx_pulumi.model.object_fields import at, mapping_at
 from torchx_pulumi.torchx_adapter import compat
 
 _MOUNTS = {"bind": specs.BindMount, "volume": specs.VolumeMount, "device": specs.DeviceMount}
@@ -54,31 +55,23 @@ def _write_role(role: Any) -> dict[str, Any]:
             continue
         value = getattr(role, item.name)
         if item.name == "mounts":
-            fields["mounts"] = [_write_mount(mount) for mount in value]
+            fields["mounts"] = [
+                {
+                    "type": next((kind for kind, of in _MOUNTS.items() if isinstance(mount, of)), type(mount).__name__),
+                    **_write_fields(mount),
+                }
+                for mount in value
+            ]
         elif item.name == "resource":
             fields["resource"] = _write_fields(value)
         elif item.name == "workspace":
             fields["workspace"] = None if value is None else dict(value.projects)
         else:
             fields[item.name] = write_value(getattr(value, "value", value))
-    order = _key_order(fields)
+    found = {**fields, "secret_env": at(fields, "metadata", EXTRAS_KEY, "secret_env")}
+    keys = {name: list(mapping_at(found, name)) for name in _ORDERED}
+    order = {name: order for name, order in keys.items() if order != sorted(order)}
     return {**fields, KEY_ORDER: order} if order else fields
-
-
-def _key_order(fields: Mapping[str, Any]) -> dict[str, list[str]]:
-    extras = _mapping(_mapping(fields.get("metadata")).get(EXTRAS_KEY))
-    found = {**fields, "secret_env": extras.get("secret_env")}
-    keys = {name: list(_mapping(found.get(name))) for name in _ORDERED}
-    return {name: order for name, order in keys.items() if order != sorted(order)}
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _write_mount(mount: Any) -> dict[str, Any]:
-    kind = next((name for name, known in _MOUNTS.items() if isinstance(mount, known)), type(mount).__name__)
-    return {"type": kind, **_write_fields(mount)}
 
 
 def _write_fields(value: Any) -> dict[str, Any]:
@@ -97,7 +90,9 @@ def _read_role(value: Mapping[str, Any]) -> Any:
     fields["resource"] = compat.make(
         specs.Resource, read_value(value.get("resource") or {"cpu": -1, "gpu": -1, "memMB": -1})
     )
-    fields["retry_policy"] = _policy(value.get("retry_policy"))
+    policy = value.get("retry_policy") or specs.RetryPolicy.APPLICATION.value
+    # One that the installed version does not know stays text.
+    fields["retry_policy"] = next((known for known in specs.RetryPolicy if known.value == policy), policy)
     if value.get("workspace") is not None:
         fields["workspace"] = compat.make_workspace(value["workspace"])
     return compat.make(specs.Role, fields)
@@ -107,13 +102,3 @@ def _read_mount(value: Mapping[str, Any]) -> Any:
     fields = {name: read_value(item) for name, item in value.items() if name != "type"}
     kind = _MOUNTS.get(value["type"])
     return fields if kind is None else compat.make(kind, fields)
-
-
-def _policy(value: Any) -> Any:
-    """Return a retry policy; one that the installed version does not know stays text."""
-    if value is None:
-        return specs.RetryPolicy.APPLICATION
-    try:
-        return specs.RetryPolicy(value)
-    except ValueError:
-        return value

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 compares option types with these types
 
 from torchx import specs
-from torchx.schedulers.api import DescribeAppResponse, ListAppResponse
 
 try:
     # Only nightly has this module; its names are empty where the output is not a terminal.
@@ -81,19 +80,13 @@ def set_app(info: Any, app: Any, config: Mapping[str, Any]) -> None:
         setattr(info, name if hasattr(info, name) else f"_{name}", value)
 
 
-def described(**fields: Any) -> Any:
-    """Make TorchX's answer of `describe`; 0.7.0 has no `metadata`."""
-    return DescribeAppResponse(**_known(DescribeAppResponse, fields))
-
-
-def listed(**fields: Any) -> Any:
-    """Make one app of TorchX's answer of `list`; 0.7.0 has no `name`."""
-    return ListAppResponse(**_known(ListAppResponse, fields))
-
-
 def make(kind: type[Any], fields: Mapping[str, Any]) -> Any:
-    """Make a dataclass of TorchX's, without the fields that the installed version does not have."""
-    return kind(**_known(kind, fields))
+    """Make a dataclass of TorchX's, without the fields that the installed version does not have.
+
+    0.7.0 has no `metadata` in its answer of `describe`, and no `name` in that of `list`.
+    """
+    names = {item.name for item in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in fields.items() if name in names})
 
 
 def workspace_of(role: Any) -> str | Mapping[str, str] | None:
@@ -107,8 +100,3 @@ def make_workspace(projects: Mapping[str, str]) -> Any:
     """Make a workspace of its folders. None: the installed version has no workspaces."""
     kind = getattr(specs, "Workspace", None)
     return None if kind is None else kind(projects=dict(projects))
-
-
-def _known(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    names = {item.name for item in dataclasses.fields(kind)}
-    return {name: value for name, value in fields.items() if name in names}

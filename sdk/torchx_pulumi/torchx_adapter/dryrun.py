@@ -121,16 +121,13 @@ def make_request(app: Any, config: Mapping[str, Any], scheduler: str, session: s
     known = images.known_plans()
     plans = {role.image: known[role.image] for role in spec.roles if role.image in known}
     pushed |= {image: plan.target for image, plan in plans.items()}
-    spec = _with_digests_apart(spec, launch.get("image_repo"))
-    own: Any = replace(
-        options,
-        labels={
-            **options.labels,
-            labels.LAUNCHER: labels.LAUNCHER_VALUE,
-            labels.SESSION: names.label_value(session),
-        },
-    )
-    plan = plan_job(spec, own, _new_name(spec, options))
+    # The digests in the names of patched images are no part of the job's identity.
+    apart = [(role, *images.split_planned(role.image, launch.get("image_repo"))) for role in spec.roles]
+    roles = [replace(role, image=image, image_digest=digest) if digest else role for role, image, digest in apart]
+    spec = replace(spec, roles=tuple(roles))
+    own = {labels.LAUNCHER: labels.LAUNCHER_VALUE, labels.SESSION: names.label_value(session)}
+    labelled: Any = replace(options, labels={**options.labels, **own})
+    plan = plan_job(spec, labelled, _new_name(spec, options))
     for warning in plan.warnings:
         logger.warning("%s", warning)
     return PulumiJob(pushed, render_plan(plan), plan=plan, app=given, config=config, image_plans=plans)
@@ -154,10 +151,16 @@ def check_launch_options(app: Any, config: Mapping[str, Any]) -> None:
         InvalidJobError: One of them is wrong.
     """
     job = str(getattr(app, "name", "unnamed"))
-    _check_link(config.get("ui_url"), job)
+    kubeconfig, link, archive = (config.get(name) for name in ("kubeconfig", "ui_url", "log_archive"))
     check_organization(choose_backend(config.get("pulumi_backend")), config.get("pulumi_organization"), job)
-    _check_kubeconfig(config.get("kubeconfig"), job)
-    _check_archive(config.get("log_archive"), job)
+    problems = check_ui_url(link) if link else []
+    problems += check_archive_url(archive, "log_archive") if archive else []
+    if kubeconfig is not None and (is_contents(kubeconfig) or path_shown(kubeconfig).endswith("not a path)")):
+        # The index and the stack would hold the contents, and with them their credentials.
+        text = "must be the path of a file, found contents; write them to a file that only you can read"
+        problems.append(Problem("kubeconfig", text))
+    if problems:
+        raise invalid_job(job, problems)
 
 
 def validate(request: PulumiJob, cluster: Cluster, namespace: str) -> None:
@@ -230,15 +233,6 @@ def _with_remote_images(
     return replace(spec, roles=tuple(roles)), pushed
 
 
-def _with_digests_apart(spec: JobSpec, repository: str | None) -> JobSpec:
-    """Take the digests out of the names of patched images: they are no part of the job's identity."""
-    roles = []
-    for role in spec.roles:
-        image, digest = images.split_planned(role.image, repository)
-        roles.append(role if digest is None else replace(role, image=image, image_digest=digest))
-    return replace(spec, roles=tuple(roles))
-
-
 def _new_name(spec: JobSpec, options: Options) -> str:
     """Make a name that no other launch has; the one place where there is randomness."""
     tail = backend_of(options).name_tail(spec, options)
@@ -246,22 +240,3 @@ def _new_name(spec: JobSpec, options: Options) -> str:
     if len(unique) + tail <= names.MAX_LABEL and names.is_service_name(unique):
         return unique
     return names.job_name(spec.name, uuid.uuid4().hex, tail=tail)
-
-
-def _check_kubeconfig(given: str | None, job: str) -> None:
-    """Refuse the contents of a kubeconfig: the index and the stack would hold them, and with them its credentials."""
-    if given is not None and (is_contents(given) or path_shown(given).endswith("no path)")):
-        text = "must be the path of a file, found contents; write them to a file that only you can read"
-        raise invalid_job(job, [Problem("kubeconfig", text)])
-
-
-def _check_archive(url: str | None, job: str) -> None:
-    problems = check_archive_url(url, "log_archive") if url else []
-    if problems:
-        raise invalid_job(job, problems)
-
-
-def _check_link(template: str | None, job: str) -> None:
-    problems = check_ui_url(template) if template else []
-    if problems:
-        raise invalid_job(job, problems)

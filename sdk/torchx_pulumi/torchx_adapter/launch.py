@@ -25,8 +25,6 @@ from torchx_pulumi.model.errors import (
     TorchxPulumiError,
 )
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.model.status import JobStatus
@@ -144,6 +142,11 @@ def make_entry(
         ClusterError: The cluster cannot be reached.
     """
     identity = cluster.identify()
+    app = dict(request.app or {})
+    for role, planned in zip(app["roles"], plan.spec.roles, strict=True):
+        if isinstance((role.get("metadata") or {}).get(OVERLAY_KEY), str):
+            # A file of an overlay may change, or be elsewhere later.
+            role["pod_overlay"] = write_value(planned.pod_overlay)
     chosen_plan, chosen = split_options(request.config or {})
     scheduler = plan.options.scheduler
     _, job = job_object(request.resource)
@@ -159,10 +162,15 @@ def make_entry(
         organization=choose_organization(backend, chosen.get("pulumi_organization")),
     )
     urn = f"urn:pulumi:{place.stack}::{place.project}::{component_type(scheduler)}::{plan.spec.name}"
-    digests = field_digests(plan.spec, _without_own_labels(plan.options))
+    own = (labels.LAUNCHER, labels.SESSION)
+    given: Any = replace(plan.options, labels={k: value for k, value in plan.options.labels.items() if k not in own})
+    digests = field_digests(plan.spec, given)
     replicas = {role.name: role.replicas for role in plan.roles}
     run = run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION)
-    user, queue = current_user(), getattr(plan.options, "queue", None)
+    user, queue, link = current_user(), getattr(plan.options, "queue", None), chosen.get("ui_url")
+    # Options that were left open are recorded as they were rendered.
+    found = {key: getattr(plan.options, key) for key in backend_of(plan.options).discovered if key in chosen_plan}
+    in_force = {**chosen_plan, **{key: getattr(value, "value", value) for key, value in found.items()}}
     named = chosen.get("kubeconfig"), chosen.get("kube_context")
     ambient_kubeconfig, ambient_context = (None, None) if context.client is not None else ambient(*named)
     return RunEntry(
@@ -178,7 +186,7 @@ def make_entry(
         user=user,
         name=plan.spec.name,
         queue=queue,
-        app=_with_overlay_files(dict(request.app or {}), plan.spec),
+        app=app,
         pods={role.name: pod_names(plan, role) for role in plan.roles},
         declared=build_declared(plan, spec_hash=run, created_by=user),
         launch=owner_digest(place.organization, place.project, place.stack, urn),
@@ -186,8 +194,8 @@ def make_entry(
         launched_at=format_time(context.now()),
         stage=Stage.LAUNCHING,
         owner=this_process(),
-        ui_url=_link(chosen.get("ui_url"), namespace=namespace, name=name, scheduler=scheduler, queue=queue),
-        options={key: value for key, value in _in_force(chosen_plan, plan).items() if value is not None},
+        ui_url=fill_ui_url(link, namespace=namespace, name=name, scheduler=scheduler, queue=queue) if link else None,
+        options={key: value for key, value in in_force.items() if value is not None},
         log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
         ambient_kubeconfig=ambient_kubeconfig,
         ambient_context=ambient_context,
@@ -242,7 +250,13 @@ def _launch(context: AdapterContext, order: LaunchRequest, progress: ProgressCal
         raise
     except TorchxPulumiError as error:
         # What was begun is removed by the driver. Where that failed too, the next call on the app finds it.
-        keep = _left_over(context, entry)
+        try:
+            keep = driver.find(entry.place) is not None
+        except BackendAbsentError:
+            # The launch made nothing, not even the folder. Of one that did, the order is still here.
+            keep = False
+        except TorchxPulumiError:
+            keep = True
         _give_up(lease, lambda now: now if keep else None, progress)
         if keep and isinstance(error, RefusedError) and isinstance(error.status, JobStatus):
             refused = build_observed(error.status, observed_at=context.now())
@@ -262,16 +276,6 @@ def _give_up(lease: Lease, change: Callable[[RunEntry], RunEntry | None], progre
         lease.end(change)
     except TakenOverError as error:
         progress(str(error))
-
-
-def _left_over(context: AdapterContext, entry: RunEntry) -> bool:
-    try:
-        return context.driver().find(entry.place) is not None
-    except BackendAbsentError:
-        # The launch made nothing, not even the folder. Of one that did, the order is still here.
-        return False
-    except TorchxPulumiError:
-        return True
 
 
 def _put_right(context: AdapterContext, entry: RunEntry, progress: ProgressCallback, lease: Lease) -> None:
@@ -301,27 +305,3 @@ def _wait(context: AdapterContext, entry: RunEntry, chosen: Mapping[str, Any], p
         return snapshot.status
 
     wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), progress=progress, job=f"app {entry.app_id}")
-
-
-def _without_own_labels(options: Options) -> Options:
-    own = (labels.LAUNCHER, labels.SESSION)
-    changed: Any = replace(options, labels={key: value for key, value in options.labels.items() if key not in own})
-    return changed  # type: ignore[no-any-return]
-
-
-def _with_overlay_files(app: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
-    """Return a written AppDef with the overlays that were read from files: a file may change, or be elsewhere later."""
-    for role, planned in zip(app["roles"], spec.roles, strict=True):
-        if isinstance((role.get("metadata") or {}).get(OVERLAY_KEY), str):
-            role["pod_overlay"] = write_value(planned.pod_overlay)
-    return app
-
-
-def _in_force(options: Mapping[str, Any], plan: JobPlan[Any]) -> dict[str, Any]:
-    """Return the options of a manifest; those that were left open are recorded as they were rendered."""
-    found = {name: getattr(plan.options, name) for name in backend_of(plan.options).discovered if name in options}
-    return {**options, **{name: getattr(value, "value", value) for name, value in found.items()}}
-
-
-def _link(template: str | None, **fields: Any) -> str | None:
-    return fill_ui_url(template, **fields) if template else None

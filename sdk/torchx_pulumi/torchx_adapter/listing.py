@@ -6,9 +6,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from torchx_pulumi.apps.judge import judge
+from torchx.schedulers.api import ListAppResponse
+
+from torchx_pulumi.apps.judge import Weight, judge, may_depend_on_request, weight
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.apps.ownership import Run, is_job_object, owns, run_of_object
 from torchx_pulumi.kube import Cluster
@@ -19,23 +22,24 @@ from torchx_pulumi.model.cluster_identity import Match
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.status import JobState, Reason, read_state
+from torchx_pulumi.model.status import JobState, read_state
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours, match_cluster
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
-from torchx_pulumi.torchx_adapter.compat import listed
+from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import last_seen, look_at, observe_app
 from torchx_pulumi.torchx_adapter.responses import app_state
 
 logger = logging.getLogger(__name__)
 
-"""Heads that do not say how a run went; its pods do."""
-
-
 OBSERVED_AT_ONCE = 8
-"""Apps that are observed at the same time, of those that a list of objects does not show."""
+"""Apps that are observed at the same time, of those for which a list of objects is not enough."""
+
+_Row = tuple[str, str, str, Callable[[], JobState]]
+"""Id, name and uid of an app, and what returns its state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,23 +94,21 @@ class ClusterListing:
         return found
 
 
-def list_apps(
-    context: AdapterContext, scheduler: str, ambient: Mapping[str, Any], list_filter: ListFilter
-) -> list[Any]:
+def list_apps(lookup: AppLookup, ambient: Mapping[str, Any], list_filter: ListFilter) -> list[Any]:
     """Return the apps of a scheduler: of the index, and those that colleagues launched in the cluster in force.
 
     Args:
-        context: Engine, clusters, index and clock.
-        scheduler: `volcano` or `mcad`.
+        lookup: Finds the stacks of colleagues' apps, and has the index and the clusters.
         ambient: Run options in force.
         list_filter: Which of them.
 
     Raises:
         ClusterError: No cluster could be asked, and no app is known here whose last state could be shown instead.
     """
+    context = lookup.context
     entries = [
         entry
-        for entry in context.index.all(scheduler)
+        for entry in context.index.all(lookup.scheduler)
         if list_filter.namespace in (None, entry.namespace) and list_filter.session in (None, entry.session)
     ]
     rows: dict[tuple[str, str], tuple[str, JobState]] = {}
@@ -114,12 +116,13 @@ def list_apps(
     groups = _by_cluster(context, entries, ambient)
     for cluster, group in groups:
         try:
-            found = _list_cluster(context, scheduler, cluster, group, list_filter)
+            found = _list_cluster(lookup, cluster, group, list_filter)
         except ClusterError as error:
             failed.append(error)
             logger.warning("%s: %s", "states are as last seen" if group else "apps of colleagues are not listed", error)
-            states = _at_once(lambda entry: _last_state(context, entry), group)
-            found = [(one.app_id, one.name, one.uid or "", state) for one, state in zip(group, states, strict=True)]
+            found = _with_states(
+                [(one.app_id, one.name, one.uid or "", partial(_last_state, context, one)) for one in group]
+            )
         for app_id, name, uid, state in found:
             # A cluster with two addresses is asked twice: the app's own row comes first, a colleague's view of it last.
             rows.setdefault((app_id, uid), (name, state))
@@ -127,7 +130,7 @@ def list_apps(
         raise failed[0]
     found_rows = sorted((app_id, name, state) for (app_id, _), (name, state) in rows.items())
     return [
-        listed(app_id=app_id, state=app_state(state), name=name)
+        compat.make(ListAppResponse, {"app_id": app_id, "state": app_state(state), "name": name})
         for app_id, name, state in found_rows
         if not list_filter.states or state.value in list_filter.states
     ]
@@ -159,44 +162,52 @@ def _by_cluster(
 
 
 def _list_cluster(
-    context: AdapterContext,
-    scheduler: str,
+    lookup: AppLookup,
     cluster: Cluster | ClusterError,
     entries: Sequence[RunEntry],
     list_filter: ListFilter,
 ) -> list[tuple[str, str, str, JobState]]:
     """Return id, name, uid and state of the apps in a cluster."""
+    if isinstance(cluster, ClusterError):
+        raise cluster
+    context, scheduler = lookup.context, lookup.scheduler
     known = {
         (find_variant(scheduler, entry.choice).job_object, entry.namespace, entry.job_name): entry for entry in entries
     }
-    if isinstance(cluster, ClusterError):
-        raise cluster
     others = frozenset({cluster.namespace, *(entry.namespace for entry in entries)})
     listing = ClusterListing(cluster=cluster, namespace=list_filter.namespace, others=others)
     job_objects = _job_objects(listing, scheduler, {kind for kind, _, _ in known}, list_filter)
     for namespace, error in listing.refused.items():
         logger.warning("namespace %s is not listed, states in it are as last seen: %s", namespace, error)
-    rows = []
+    rows: list[_Row] = []
     for kind, seen in job_objects:
-        metadata = (seen.job_object or {})["metadata"]
+        job_object = seen.job_object or {}
+        metadata = job_object["metadata"]
         app_id, uid = f"{metadata.get('namespace')}:{metadata['name']}", str(metadata.get("uid") or "")
         entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
-        own = entry is not None and is_ours(entry, seen.job_object or {})
         # An app that a colleague launched again has another uid than is known here, and is the same app.
-        if entry is not None and (own or _is_relaunched(entry, cluster, seen.job_object or {})):
+        if entry is not None and is_ours(entry, job_object):
             del known[kind, entry.namespace, entry.job_name]
-            state = _noted_state(context, entry, seen) if own else _state_of(context, scheduler, kind, seen)
-            rows.append((app_id, entry.name, uid, state))
+            rows.append((app_id, entry.name, uid, partial(_noted_state, context, entry, seen)))
+        elif entry is not None and _is_relaunched(entry, cluster, job_object):
+            del known[kind, entry.namespace, entry.job_name]
+            find = partial(lookup.reread, entry)
+            rows.append((app_id, entry.name, uid, partial(_others_state, lookup, kind, seen, find)))
         elif entry is None and list_filter.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
-            rows.append((app_id, name, uid, _state_of(context, scheduler, kind, seen)))
+            find = partial(lookup.find_in_backend, app_id, partial(is_ours, job_object=job_object))
+            rows.append((app_id, name, uid, partial(_others_state, lookup, kind, seen, find)))
+    for entry in known.values():
+        state = _last_state if entry.namespace in listing.refused else _unlisted_state
+        rows.append((entry.app_id, entry.name, entry.uid or "", partial(state, context, entry)))
+    return _with_states(rows)
 
-    def unlisted(entry: RunEntry) -> JobState:
-        return (_last_state if entry.namespace in listing.refused else _unlisted_state)(context, entry)
 
-    states = _at_once(unlisted, list(known.values()))
-    rows += [(one.app_id, one.name, one.uid or "", state) for one, state in zip(known.values(), states, strict=True)]
-    return rows
+def _with_states(rows: Sequence[_Row]) -> list[tuple[str, str, str, JobState]]:
+    """Ask for the states of some rows; several may take requests at once."""
+    with ThreadPoolExecutor(OBSERVED_AT_ONCE) as pool:
+        states = list(pool.map(lambda row: row[3](), rows))
+    return [(*row[:3], state) for row, state in zip(rows, states, strict=True)]
 
 
 def _job_objects(
@@ -255,11 +266,27 @@ def _is_relaunched(entry: RunEntry, cluster: Cluster, job_object: Manifest) -> b
     return is_of_stack(entry, job_object) and match_cluster(entry, cluster, job_object) is Match.SAME
 
 
-def _state_of(context: AdapterContext, scheduler: str, kind: Kind, seen: ObservedObjects) -> JobState:
-    """Return the state of a listed job of which no more is known here."""
-    variant, uid = _variant_of_kind(scheduler, kind), text_at(seen.job_object, "metadata", "uid")
-    observed = judge(Look(variant=variant, at=context.now(), uid=uid, objects=seen), None, None) or {}
-    return read_state(observed.get("state"))
+def _others_state(
+    lookup: AppLookup, kind: Kind, seen: ObservedObjects, find: Callable[[], RunEntry | None]
+) -> JobState:
+    """Return the state of a listed run that is not in the index. Its stack is read if a request may change the state.
+
+    Args:
+        lookup: Has the index and the clusters.
+        kind: Kind of the job object.
+        seen: What was listed of the run.
+        find: Finds the app's stack. None: there is none in the backend in force.
+    """
+    variant, uid = _variant_of_kind(lookup.scheduler, kind), text_at(seen.job_object, "metadata", "uid")
+    look = Look(variant=variant, at=lookup.context.now(), uid=uid, objects=seen)
+    try:
+        entry = find() if may_depend_on_request(look) else None
+    except TorchxPulumiError as error:
+        logger.warning("what was requested of %s is not known: %s", text_at(seen.job_object, "metadata", "name"), error)
+        entry = None
+    if entry is not None and is_ours(entry, seen.job_object or {}):
+        return _noted_state(lookup.context, entry, seen)
+    return read_state((judge(look, None, None) or {}).get("state"))
 
 
 def _noted_state(context: AdapterContext, entry: RunEntry, seen: ObservedObjects) -> JobState:
@@ -273,9 +300,8 @@ def _noted_state(context: AdapterContext, entry: RunEntry, seen: ObservedObjects
         if waits or (state.terminal and not (noted is not None and noted.state.terminal)):
             # A list shows neither the replicas nor why.
             return observe_app(context, entry).status.state
-        # Of a run that is to be resumed, another user may have asked for something else since.
-        resumed = state is JobState.PENDING and found.get("reason") == Reason.RESTARTING.value
-        if noted is None or noted.state is not state or resumed:
+        if noted is None or noted.state is not state or (is_shared(entry) and may_depend_on_request(look)):
+            # Another user may have asked for something else since.
             return read_state((context.records.note(entry, look) or {}).get("state"))
     except TorchxPulumiError as error:
         logger.warning("%s", error)
@@ -293,6 +319,10 @@ def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
         # Only a cancelled app may run again.
         if last is not None and last.state.terminal and last.state is not JobState.CANCELLED:
             return last.state
+        if last is not None and weight(last.observed) is Weight.REQUEST:
+            # Its objects were gone already: only its stack may say more.
+            gone = look_at(context, entry, ObservedObjects(at=context.now()))
+            return read_state((context.records.note(entry, gone) or {}).get("state"))
         return observe_app(context, entry).status.state
     except ClusterError as error:
         logger.warning("%s is listed as last seen: %s", entry.app_id, error)
@@ -304,9 +334,3 @@ def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
 
 def _last_state(context: AdapterContext, entry: RunEntry) -> JobState:
     return read_state((last_seen(context, entry) or {}).get("state"))
-
-
-def _at_once(state: Callable[[RunEntry], JobState], entries: Sequence[RunEntry]) -> list[JobState]:
-    """Return the states of apps of which each takes a request, in their order."""
-    with ThreadPoolExecutor(OBSERVED_AT_ONCE) as pool:
-        return list(pool.map(state, entries))

@@ -11,6 +11,7 @@ from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import ArchivedJob, copying_logs, open_archive
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.runs.variants import find_variant
@@ -18,7 +19,6 @@ from torchx_pulumi.runs.whereabouts import check_cluster, is_ours
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import uid_of
 
 
 @contextmanager
@@ -84,4 +84,4 @@ def _run_and_pods(
     pods = pods_of(cluster, entry)
     if pods is None:
         raise ClusterError("the pods may not be read", reason="Forbidden")
-    return entry.uid or (uid_of(job_object) if job_object is not None else None), pods
+    return entry.uid or text_at(job_object, "metadata", "uid"), pods

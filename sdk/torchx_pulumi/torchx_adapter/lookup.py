@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +19,7 @@ from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import is_redacted
 from torchx_pulumi.planning.names import HASH_LENGTH
+from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
@@ -72,7 +73,8 @@ class AppLookup:
         if found is not None and is_redacted(found.place.backend):
             # The index has no credentials: the option pulumi_backend may.
             choose_backend(self.ambient().get("pulumi_backend"))
-        return found or self._find_in_backend(app_id, to_change=to_change) or self._find_in_cluster(app_id)
+        still = None if to_change else self._is_there
+        return found or self.find_in_backend(app_id, still) or self._find_in_cluster(app_id)
 
     def not_found(self, app_id: str, archives: Sequence[str] = ()) -> InvalidJobError:
         """Return the error about an app that `find` does not find, and of which some archives have no log."""
@@ -100,9 +102,16 @@ class AppLookup:
         entry = self.find(app_id, to_change=True)
         while entry is not None and entry.stage is not Stage.LAUNCHED:
             life = life_of(entry.owner)
+            # An owner whose lease has expired may be asleep while its engine holds the lock.
+            held = self.context.driver().locks(entry) if life is Life.EXPIRED and not take_over else ()
+            if held:
+                raise DeployError(
+                    f"app {app_id} is {entry.stage.value} by {describe_owner(entry.owner)}, and its stack is locked by "
+                    f"{'; '.join(held)}. That process may be asleep: wait for it. If it is gone for certain, "
+                    f"`{delete_command(entry)} --take-over` takes the app over and removes the lock",
+                    retryable=True,
+                )
             if take_over or life is not Life.WORKS:
-                if life is Life.EXPIRED and not take_over:
-                    self._refuse_locked(entry)
                 entry = self.recover(entry, progress, take_over=take_over)
                 take_over = False
                 continue
@@ -197,21 +206,6 @@ class AppLookup:
         here = self.context.reachable(entry)
         return index.update(entry, lambda now: now or here)
 
-    def _refuse_locked(self, entry: RunEntry) -> None:
-        """Refuse to take over an app whose lease has expired while its stack is locked: the owner may be asleep.
-
-        Raises:
-            DeployError: The stack holds a lock of an engine that is not known to have ended.
-        """
-        held = self.context.driver().locks(entry)
-        if held:
-            raise DeployError(
-                f"app {entry.app_id} is {entry.stage.value} by {describe_owner(entry.owner)}, and its stack is locked "
-                f"by {'; '.join(held)}. That process may be asleep: wait for it. If it is gone for certain, "
-                f"`{delete_command(entry)} --take-over` takes the app over and removes the lock",
-                retryable=True,
-            )
-
     def _cluster_in_force(self) -> Cluster:
         options = self.ambient()
         return self.context.cluster(options.get("kubeconfig"), options.get("kube_context"))
@@ -225,21 +219,36 @@ class AppLookup:
 
     def _find_in_cluster(self, app_id: str) -> RunEntry | None:
         """Find an app whose stack is kept elsewhere by its objects in the cluster in force."""
+        namespace, _, name = app_id.partition(":")
+        options = self.ambient()
         if not is_app_id(app_id):
             return None
-        options = self.ambient()
         try:
-            entry = _find_by_objects(self._cluster_in_force(), self.scheduler, app_id)
+            cluster = self._cluster_in_force()
+            for variant in find_backend(self.scheduler).variants.values():
+                try:
+                    seen = variant.observe(cluster, namespace, name)
+                except ClusterError as error:
+                    if error.retryable:
+                        raise
+                    # The cluster does not serve the kind, or the user may not read it.
+                    continue
+                job_object = seen.job_object or {}
+                if is_job_object(job_object) and run_of_object(job_object).launches:
+                    return _entry_of_objects(cluster.identity, variant, seen, options)
         except ClusterError as error:
             if self._warned.get(app_id) != str(error):
                 self._warned[app_id] = str(error)
                 logger.warning("%s is not in the index, and was not searched in the cluster: %s", app_id, error)
-            return None
-        if entry is None:
-            return None
-        return replace(entry, kubeconfig=options.get("kubeconfig"), kube_context=options.get("kube_context"))
+        return None
 
-    def _find_in_backend(self, app_id: str, *, to_change: bool) -> RunEntry | None:
+    def find_in_backend(self, app_id: str, still: Still | None) -> RunEntry | None:
+        """Return an app of the cluster in force by its stack in a backend that is shared with colleagues.
+
+        Args:
+            app_id: `namespace:name`.
+            still: As of `Driver.find`.
+        """
         namespace, _, name = app_id.partition(":")
         options = self.ambient()
         if not is_app_id(app_id):
@@ -252,7 +261,7 @@ class AppLookup:
             return None
         driver, project = self.context.driver(), options.get("pulumi_project") or DEFAULT_PROJECT
         organization = choose_organization(backend, options.get("pulumi_organization"))
-        provider, still = options.get("secrets_provider"), None if to_change else self._is_there
+        provider = options.get("secrets_provider")
         for key in cluster.keys:
             stack = stack_name(namespace, name, self.scheduler, key)
             place = StackRef(
@@ -265,15 +274,12 @@ class AppLookup:
             stem = stack_name(namespace, name, self.scheduler, "")[:-HASH_LENGTH]
             for place in driver.places(backend, project):
                 found = driver.find(place, still) if place.stack.startswith(stem) else None
-                if found is not None and self._is_meant(found, app_id, cluster):
+                if found is None or (found.app_id, found.scheduler) != (app_id, self.scheduler):
+                    continue
+                # Not an app in another cluster than the one in force.
+                if match_identity(found, cluster) is not Match.DIFFERENT:
                     return replace(found, place=replace(found.place, secrets_provider=provider))
         return None
-
-    def _is_meant(self, entry: RunEntry, app_id: str, present: ClusterIdentity) -> bool:
-        """Return whether an entry is of this id, and not of an app in another cluster than the one in force."""
-        if (entry.app_id, entry.scheduler) != (app_id, self.scheduler):
-            return False
-        return match_identity(entry, present) is not Match.DIFFERENT
 
     def _is_there(self, entry: RunEntry) -> bool:
         """Return whether the cluster in force has the object of an entry."""
@@ -285,67 +291,45 @@ class AppLookup:
         return job_object is not None and entry.uid is not None and is_ours(entry, job_object)
 
 
-def _find_by_objects(cluster: Cluster, scheduler: str, app_id: str) -> RunEntry | None:
-    """Return an app of torchx-pulumi by its objects. None: no object of that name was launched by this package.
+def _entry_of_objects(cluster: str, variant: Variant, seen: ObservedObjects, options: Mapping[str, Any]) -> RunEntry:
+    """Return the entry of an app of which only the objects are known.
 
-    Raises:
-        ClusterError: The cluster cannot be reached.
+    Args:
+        cluster: Address of the cluster.
+        variant: Variant of the app.
+        seen: Its objects.
+        options: Run options in force.
     """
-    namespace, _, name = app_id.partition(":")
-    for variant in find_backend(scheduler).variants.values():
-        try:
-            seen = variant.observe(cluster, namespace, name)
-        except ClusterError as error:
-            if error.retryable:
-                raise
-            # The cluster does not serve the kind, or the user may not read it.
-            continue
-        job_object = seen.job_object or {}
-        if is_job_object(job_object) and run_of_object(job_object).launches:
-            return _entry(cluster, scheduler, variant, app_id, seen)
-    return None
-
-
-def _entry(cluster: Cluster, scheduler: str, variant: Variant, app_id: str, seen: ObservedObjects) -> RunEntry:
-    job_object: Mapping[str, Any] = seen.job_object or {}
-    metadata = job_object["metadata"]
+    job_object = seen.job_object or {}
+    metadata, run = job_object["metadata"], run_of_object(job_object)
     own: Mapping[str, str] = metadata.get("labels") or {}
-    name = app_id.partition(":")[2]
     pods: dict[str, list[str]] = {}
     images: dict[str, str] = {}
-    for role, pod, image in _replicas(variant, seen):
-        pods.setdefault(role, []).append(pod)
-        images.setdefault(role, image)
-    roles = [{"name": role, "image": images[role], "num_replicas": len(names)} for role, names in pods.items()]
-    return RunEntry(
-        app_id=app_id,
-        scheduler=scheduler,
-        choice=variant.name,
-        place=UnknownStack(),
-        cluster=cluster.identity,
-        kubeconfig=None,
-        kube_context=None,
-        session=own.get(labels.SESSION, ""),
-        user="",
-        name=own.get(labels.KUBE_APP_NAME) or name,
-        queue=(job_object.get("spec") or {}).get("queue"),
-        app={"name": name, "roles": roles, "metadata": {}},
-        pods=pods,
-        declared={},
-        launch=own[labels.LAUNCH],
-        run=(metadata.get("annotations") or {}).get(labels.RUN, ""),
-        launched_at=str(metadata.get("creationTimestamp") or ""),
-        uid=metadata.get("uid"),
-    )
-
-
-def _replicas(variant: Variant, observed: ObservedObjects) -> Iterator[tuple[str, str, str]]:
-    """Yield role, pod and image of every replica: of the job object, or of the observed pods."""
-    templates = variant.pod_templates(observed.job_object or {})
-    run = run_of_object(observed.job_object or {})
-    pods = [(pod["metadata"]["name"], pod) for pod in observed.pods or () if owns(run, pod)]
-    for pod, template in templates or pods:
+    observed = [(pod["metadata"]["name"], pod) for pod in seen.pods or () if owns(run, pod)]
+    for pod, template in variant.pod_templates(job_object) or observed:
         role = text_at(template, "metadata", "labels", labels.ROLE_NAME)
         if role:
             container = next(iter(items_at(template, "spec", "containers")), {})
-            yield role, pod, str(container.get("image", ""))
+            pods.setdefault(role, []).append(pod)
+            images.setdefault(role, str(container.get("image", "")))
+    roles = [{"name": role, "image": images[role], "num_replicas": len(names)} for role, names in pods.items()]
+    return RunEntry(
+        app_id=f"{run.namespace}:{run.job_name}",
+        scheduler=variant.scheduler,
+        choice=variant.name,
+        place=UnknownStack(),
+        cluster=cluster,
+        kubeconfig=options.get("kubeconfig"),
+        kube_context=options.get("kube_context"),
+        session=own.get(labels.SESSION, ""),
+        user="",
+        name=own.get(labels.KUBE_APP_NAME) or run.job_name,
+        queue=(job_object.get("spec") or {}).get("queue"),
+        app={"name": run.job_name, "roles": roles, "metadata": {}},
+        pods=pods,
+        declared={},
+        launch=own[labels.LAUNCH],
+        run=run.hash or "",
+        launched_at=str(metadata.get("creationTimestamp") or ""),
+        uid=run.uid,
+    )

@@ -111,16 +111,12 @@ def look_at(
     )
     if look.changing or look.status is None or not look.by_absence(look.status):
         return look
-    return dataclasses.replace(look, changing=_is_locked(context, entry))
-
-
-def _is_locked(context: AdapterContext, entry: RunEntry) -> bool:
-    """Return whether a deployment may be changing the objects of an app."""
     try:
-        return entry.has_stack and bool(context.driver().locks(entry))
+        is_locked = entry.has_stack and bool(context.driver().locks(entry))
     except DeployError as error:
         logger.debug("whether the stack of %s is locked is not known: %s", entry.app_id, error)
-        return False
+        is_locked = False
+    return dataclasses.replace(look, changing=is_locked)
 
 
 def shown(look: Look, observed: Mapping[str, Any] | None) -> JobStatus | None:
@@ -171,9 +167,3 @@ def _unreachable_status(
         return dataclasses.replace(UNSEEN, message=message)
     message = f"as of {observed.get('observed_at')}: {status.message}{asked}; it may have changed since: {error}"
     return dataclasses.replace(status, message=message)
-
-
-def uid_of(job_object: Mapping[str, Any]) -> str | None:
-    """Return the uid of an object. None: it has none."""
-    uid = (job_object.get("metadata") or {}).get("uid")
-    return None if uid is None else str(uid)

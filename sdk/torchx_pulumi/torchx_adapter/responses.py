@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import Any
 
 from torchx import specs
+from torchx.schedulers.api import DescribeAppResponse
 
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.object_fields import text_at
@@ -26,17 +28,18 @@ def app_state(state: JobState) -> Any:
 def describe_app(entry: RunEntry, snapshot: AppSnapshot, now: datetime) -> Any:
     """Return TorchX's description of an app; its roles come back exactly as they were given."""
     status = snapshot.status
-    return compat.described(
-        app_id=entry.app_id,
-        state=app_state(status.state),
-        num_restarts=max(status.attempt - 1, 0),
-        msg=message_of(status),
-        structured_error_msg=_error(status, now) if status.state is JobState.FAILED else specs.NONE,
-        ui_url=entry.ui_url,
-        metadata=read_metadata(entry.app),
-        roles=read_roles(entry.app),
-        roles_statuses=_role_statuses(entry, status, snapshot.seen, now),
-    )
+    fields = {
+        "app_id": entry.app_id,
+        "state": app_state(status.state),
+        "num_restarts": max(status.attempt - 1, 0),
+        "msg": message_of(status),
+        "structured_error_msg": _error(status, now) if status.state is JobState.FAILED else specs.NONE,
+        "ui_url": entry.ui_url,
+        "metadata": read_metadata(entry.app),
+        "roles": read_roles(entry.app),
+        "roles_statuses": _role_statuses(entry, status, snapshot.seen, now),
+    }
+    return compat.make(DescribeAppResponse, fields)
 
 
 def message_of(status: JobStatus) -> str:
@@ -52,18 +55,26 @@ def _role_statuses(entry: RunEntry, status: JobStatus, seen: ObservedObjects, no
     by_role = {role.name: {replica.id: replica for replica in role.replicas} for role in status.roles}
     addresses = {pod["metadata"]["name"]: text_at(pod, "status", "podIP") for pod in seen.pods or ()}
     addresses |= {name: row.address for name, row in (seen.rows or {}).items()}
+    # What a replica whose pod is absent has come to.
+    active = JobState.UNKNOWN if status.state.terminal else JobState.PENDING
+    unseen = status.state if status.state in (JobState.SUCCEEDED, JobState.CANCELLED) else active
     statuses = []
     for role, dns_name in dns_names(entry).items():
         known = next((by_role[name] for name in (role, names.label_value(role), dns_name) if name in by_role), {})
         replicas = []
         for index, pod in enumerate(entry.pods[role]):
-            replica = by_pod.get(pod) or known.get(index) or _unseen(index, pod, status)
+            absent = ReplicaStatus(
+                id=index, pod=pod, state=unseen, reason=Reason.POD_GONE, message="its pod is not there"
+            )
+            replica = by_pod.get(pod) or known.get(index) or absent
+            address = addresses.get(pod)
             replicas.append(
                 specs.ReplicaStatus(
                     id=index,
                     role=role,
                     state=app_state(replica.state),
-                    hostname=_hostname(addresses.get(pod), entry.namespace),
+                    # The pod's name in the cluster's DNS, as TorchX has it.
+                    hostname=f"{re.sub('[.:]', '-', address)}.{entry.namespace}.pod.cluster.local" if address else "",
                     structured_error_msg=_error(replica, now) if replica.state is JobState.FAILED else specs.NONE,
                 )
             )
@@ -76,18 +87,6 @@ def dns_names(entry: RunEntry) -> dict[str, str]:
     # An engine's state does not keep the order of keys; the AppDef's list of roles does.
     given = [role["name"] for role in entry.app.get("roles") or [] if role.get("name") in entry.pods] or [*entry.pods]
     return dict(zip(given, names.role_names(given), strict=True))
-
-
-def _unseen(index: int, pod: str, status: JobStatus) -> ReplicaStatus:
-    """Return the status of a replica whose pod is absent."""
-    states = {JobState.SUCCEEDED: JobState.SUCCEEDED, JobState.CANCELLED: JobState.CANCELLED}
-    state = states.get(status.state, JobState.UNKNOWN if status.state.terminal else JobState.PENDING)
-    return ReplicaStatus(id=index, pod=pod, state=state, reason=Reason.POD_GONE, message="its pod is not there")
-
-
-def _hostname(address: str | None, namespace: str) -> str:
-    """Return a pod's name in the cluster's DNS, as TorchX has it. Empty: it has no address yet."""
-    return f"{address.replace('.', '-').replace(':', '-')}.{namespace}.pod.cluster.local" if address else ""
 
 
 def _error(status: JobStatus | ReplicaStatus, now: datetime) -> str:

@@ -212,7 +212,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             elif value is None:
                 resolved[key] = option.default
             elif not _fits(value, option.opt_type) and not (key in self._structured and isinstance(value, Mapping)):
-                wanted = _type_name(option.opt_type)
+                wanted = getattr(option.opt_type, "__name__", str(option.opt_type))
                 problems[key] = (
                     f"Run option: {key}, must be of type: {wanted}, but was: {self._shown(key, value)} "
                     f"({type(value).__name__})"
@@ -350,10 +350,6 @@ def _fits(value: Any, kind: Any) -> bool:
         pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
         return all(isinstance(key, str) and isinstance(item, str) for key, item in pairs)
     return isinstance(value, kind)
-
-
-def _type_name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
 def _command_line_type(hint: Any) -> tuple[Any, bool]:

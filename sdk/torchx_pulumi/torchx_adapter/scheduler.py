@@ -25,7 +25,7 @@ from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
 from torchx_pulumi.torchx_adapter.app_json import read_app_json, write_app
 from torchx_pulumi.torchx_adapter.app_logs import AppLogs
-from torchx_pulumi.torchx_adapter.cancel import cancel_app, delete_app, resume_app
+from torchx_pulumi.torchx_adapter.cancel import Order
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import (
     LOCAL_IMAGE,
@@ -263,7 +263,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             states=frozenset(given.get("list_states") or ()),
             everything=bool(given.get("list_all")),
         )
-        return list_apps(self._context, self._kind, given, list_filter)
+        return list_apps(self._lookup, given, list_filter)
 
     def exists(self, app_id: str) -> bool:
         """Return whether an app was launched and not deleted. Starts no process."""
@@ -299,14 +299,14 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def cancel(self, app_id: str, *, take_over: bool = False, progress: ProgressCallback = logger.info) -> None:
         """Ask for an app to stop. Does nothing where the app has ended or does not exist."""
-        cancel_app(self._lookup, app_id, progress, take_over=take_over)
+        Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over).cancel()
 
     def _cancel_existing(self, app_id: str) -> None:
-        cancel_app(self._lookup, app_id)
+        self.cancel(app_id)
 
     def resume(self, app_id: str, *, take_over: bool = False) -> None:
         """Let a cancelled app of Volcano's run again."""
-        resume_app(self._lookup, app_id, take_over=take_over)
+        Order(lookup=self._lookup, app_id=app_id, take_over=take_over).resume()
 
     def delete(
         self,
@@ -316,18 +316,12 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         take_over: bool = False,
         progress: ProgressCallback = logger.info,
     ) -> None:
-        """Delete an app and its stack. Does nothing where the app does not exist.
-
-        Args:
-            app_id: `namespace:name`.
-            forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
-            take_over: Do not wait for another process: take the app over, and remove its stack's locks.
-            progress: Takes lines of progress.
-        """
-        delete_app(self._lookup, app_id, progress, forget_unreachable=forget_unreachable, take_over=take_over)
+        """Delete an app and its stack. Does nothing where the app does not exist; see `cancel.Order`."""
+        order = Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over)
+        order.delete(forget_unreachable=forget_unreachable)
 
     def _delete_existing(self, app_id: str) -> None:
-        delete_app(self._lookup, app_id)
+        self.delete(app_id)
 
     def close(self) -> None:
         """Close the engine. May be called more than once."""

@@ -37,8 +37,9 @@ class Workspaces:
         """
         repository = config.get("image_repo")
         if not repository and not config.get("shared_daemon"):
+            named = workspace if isinstance(workspace, str) else ", ".join(workspace)
             raise ImageOptionError(
-                f"role {role.name!r}: workspace {_named(workspace)} would be patched into image {role.image!r}, and "
+                f"role {role.name!r}: workspace {named!r} would be patched into image {role.image!r}, and "
                 'the option image_repo does not say where to push that. Set it, or pass `--workspace ""` to run the '
                 "image as it is"
             )
@@ -123,7 +124,3 @@ class Workspaces:
         if others:
             digests.update(images.push_local(others, progress, **client))
         return digests
-
-
-def _named(workspace: str | Mapping[str, str]) -> str:
-    return repr(workspace if isinstance(workspace, str) else ", ".join(workspace))

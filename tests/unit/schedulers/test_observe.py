@@ -86,7 +86,7 @@ def test_a_failed_job_takes_three_calls_of_which_one_is_for_its_last_lines() -> 
     )
     seen = JOB.observe(cluster, "team", "app")
     assert sorted(cluster.asked) == ["get Job", "list Pod", "log"]
-    assert JOB.diagnose(seen)[0].detail == "a\nValueError"
+    assert JOB.read_status(seen).diagnoses[0].detail == "a\nValueError"
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_the_log_of_a_pod_with_secrets_is_left_alone(more: Manifest) -> None:
 
 def test_a_message_that_the_program_left_is_enough_and_a_log_that_is_gone_no_error() -> None:
     cluster = Counting(job("Failed", 1), pod(phase="Failed", containerStatuses=ended(3, message="said")))
-    assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].detail == "said"
+    assert JOB.read_status(JOB.observe(cluster, "team", "app")).diagnoses[0].detail == "said"
     assert "log" not in cluster.asked
     cluster = Counting(job("Failed", 1), pod(phase="Failed", containerStatuses=ended(3)))
-    assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].detail == ""
+    assert JOB.read_status(JOB.observe(cluster, "team", "app")).diagnoses[0].detail == ""
 
 
 def test_what_the_kubelet_says_of_a_log_that_is_gone_is_no_log() -> None:
@@ -121,12 +121,12 @@ def test_what_the_kubelet_says_of_a_log_that_is_gone_is_no_log() -> None:
         pod(phase="Failed", containerStatuses=ended(3)),
         logs={("team", "app-trainer-0-0"): ["unable to retrieve container logs for containerd://c1"]},
     )
-    assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].detail == ""
+    assert JOB.read_status(JOB.observe(cluster, "team", "app")).diagnoses[0].detail == ""
 
 
 def test_a_job_in_its_queue_is_explained_by_queue_nodes_and_events() -> None:
     cluster = Counting(job(), group(), queue(state="Closed"), node())
-    assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].reason is Reason.QUEUE_CLOSED
+    assert JOB.read_status(JOB.observe(cluster, "team", "app")).diagnoses[0].reason is Reason.QUEUE_CLOSED
     assert {"get Queue", "list PodGroup", "list Node", "list Event"} <= set(cluster.asked)
 
 
@@ -164,7 +164,7 @@ def test_a_settled_app_wrapper_takes_two_calls_and_a_waiting_one_looks_at_the_li
     assert MCAD.read_status(MCAD.observe(cluster, "team", "app")).state is JobState.RUNNING
     assert sorted(cluster.asked) == ["get AppWrapper", "list Pod"]
     cluster = Counting(wrapper(status=BACKOFF), wrapper("Running", "other"), node(cpu="1"))
-    found = MCAD.diagnose(MCAD.observe(cluster, "team", "app"))
+    found = MCAD.read_status(MCAD.observe(cluster, "team", "app")).diagnoses
     assert [one.reason for one in found] == [Reason.NEVER_SCHEDULABLE, Reason.WAITING_IN_QUEUE]
     assert "running: team/other" in found[1].detail
 

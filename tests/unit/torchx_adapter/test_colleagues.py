@@ -16,6 +16,7 @@ from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.volcano.control import VolcanoControl
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
@@ -229,6 +230,73 @@ def test_every_job_is_listed_where_that_is_asked_for(
     (tmp_path / "config").write_text("[pulumi_volcano]\nlist_all = true\n")
     monkeypatch.setenv("TORCHXCONFIG", str(tmp_path / "config"))
     assert len(scheduler.list()) == 2
+
+
+@pytest.mark.parametrize(
+    ("phase", "wanted", "reads"),
+    [("Terminated", "CANCELLED", True), ("Failed", "FAILED", False), ("Running", "RUNNING", False)],
+)
+def test_a_list_has_the_answer_of_status_and_reads_stacks_only_where_a_request_decides(
+    world: World,
+    become: Callable[[str], PulumiScheduler],
+    monkeypatch: pytest.MonkeyPatch,
+    phase: str,
+    wanted: str,
+    reads: bool,
+) -> None:
+    alice = become("alice")
+    app_id = alice.submit(app(), {"queue": "test"})
+    world.phase(app_id, "Running")
+    alice.cancel(app_id)
+    world.phase(app_id, phase)
+    read: list[StackRef] = []
+    find = world.driver.find
+
+    def counted(place: StackRef, *given: Any, **named: Any) -> RunEntry | None:
+        read.append(place)
+        return find(place, *given, **named)
+
+    monkeypatch.setattr(world.driver, "find", counted)
+    bob = become("bob")
+    assert [str(item.state) for item in bob.list()] == [wanted]
+    assert bool(read) is reads
+    assert str(bob.describe(app_id).state) == wanted
+    assert [str(item.state) for item in bob.list()] == [wanted]
+
+
+def test_a_list_has_the_answer_of_status_for_what_is_about_to_run_again(
+    world: World, become: Callable[[str], PulumiScheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = become("alice")
+    app_id = alice.submit(app(), {"queue": "test"})
+    world.phase(app_id, "Running")
+    alice.cancel(app_id)
+    carol, bob = become("carol"), become("bob")
+    assert [str(item.state) for item in bob.list()] == ["CANCELLED"]
+    # Its controller has not acted on it yet.
+    monkeypatch.setattr(VolcanoControl, "resume", lambda *_: None)
+    become("carol")
+    carol.resume(app_id)
+    for name in ("bob", "alice"):
+        user = become(name)
+        assert [str(item.state) for item in user.list()] == ["PENDING"]
+        assert str(user.describe(app_id).state) == "PENDING"
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_list_of_what_was_cancelled_and_is_gone_reads_its_stack_alone(
+    world: World, become: Callable[[str], PulumiScheduler], monkeypatch: pytest.MonkeyPatch, lasts: bool
+) -> None:
+    become("alice")
+    alice = world.scheduler("mcad")
+    app_id = alice.submit(app(), {})
+    alice.cancel(app_id)
+    assert str(alice.describe(app_id).state) == "CANCELLED"
+    monkeypatch.setattr(world.cluster, "get", lambda *given: pytest.fail(f"asked for {given}"))
+    if not lasts:
+        (stack,) = world.driver.stacks.values()
+        stack.outputs["torchx"]["observed"] |= {"state": "SUCCEEDED", "reason": "Completed", "phase": "Completed"}
+    assert [str(item.state) for item in alice.list()] == ["CANCELLED" if lasts else "SUCCEEDED"]
 
 
 def limited(cluster: FakeCluster, **options: Any) -> FakeCluster:

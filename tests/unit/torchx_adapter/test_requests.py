@@ -235,6 +235,13 @@ def test_a_port_that_mcad_tolerates_is_not_among_the_problems(world: World) -> N
         world.scheduler().submit_dryrun(given, CONFIG["volcano"])
 
 
+@pytest.mark.parametrize("contents", ["apiVersion: v1", "users:\n- token: abc", '{"users": []}'])
+def test_contents_of_a_kubeconfig_are_refused_and_not_repeated(world: World, contents: str) -> None:
+    with pytest.raises(InvalidJobError, match="must be the path of a file, found contents") as caught:
+        world.scheduler().submit_dryrun(app(), {**CONFIG["volcano"], "kubeconfig": contents})
+    assert contents not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["service_account", "priority_class"])
 def test_an_empty_option_is_unset(world: World, name: str) -> None:
     unset, empty = (

@@ -20,6 +20,7 @@ from torchx_pulumi.model.requested import Requested, RequestedAction, read_reque
 from torchx_pulumi.outputs.reader import read_schema
 from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.recording import RunRecords
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.control import VolcanoControl
@@ -304,7 +305,7 @@ def test_a_cancellation_that_the_cluster_refused_is_taken_back(
     assert str(world.scheduler(kind).describe(app_id).state) == "UNKNOWN"
 
 
-def test_a_resumption_that_the_cluster_refused_is_taken_back(
+def test_a_resumption_that_the_cluster_refused_leaves_no_trace(
     world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -316,9 +317,8 @@ def test_a_resumption_that_the_cluster_refused_is_taken_back(
     monkeypatch.setattr(VolcanoControl, "resume", refuse)
     with pytest.raises(ClusterError, match="may not be resumed"):
         world.scheduler().resume(app_id)
-    assert requested_in(world) == {**cancelled, "counter": 3}
-    assert in_stack(world)["state"] == "CANCELLED"
-    assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
+    assert requested_in(world) == cancelled
+    assert str(world.scheduler().describe(app_id).state) == in_stack(world)["state"] == "CANCELLED"
 
 
 def test_a_request_whose_stack_is_busy_is_tried_again(
@@ -475,26 +475,41 @@ def test_what_another_one_cancelled_and_failed_by_that_is_cancelled(
     assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
 
 
-def test_what_is_suspended_still_after_a_resume_that_was_interrupted_is_as_the_last_request_says(
-    world: World, colleague: Callable[[str], None], submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("killed", "state", "then"),
+    [
+        ((VolcanoControl, "resume"), "CANCELLED", "CANCELLED"),
+        # The cluster has the request by then, and the next attempt is not what was cancelled.
+        ((RunRecords, "request"), "PENDING", "FAILED"),
+    ],
+    ids=["before", "after"],
+)
+def test_a_resume_that_is_killed_leaves_a_run_as_the_cluster_has_it(
+    world: World,
+    colleague: Callable[[str], None],
+    submit: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    killed: tuple[Any, str],
+    state: str,
+    then: str,
 ) -> None:
-    def killed(*_: Any) -> None:
+    def kill(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     colleague("alice")
     app_id = running(world, "volcano", submit)
     world.scheduler().cancel(app_id)
     with monkeypatch.context() as patch:
-        patch.setattr(VolcanoControl, "resume", killed)
+        patch.setattr(*killed, kill)
         with pytest.raises(KeyboardInterrupt):
             world.scheduler().resume(app_id)
-    assert str(world.scheduler().describe(app_id).state) == "PENDING"
-    colleague("bob")
-    world.scheduler().cancel(app_id)
-    assert str(world.scheduler().describe(app_id).state) == in_stack(world)["state"] == "CANCELLED"
-    colleague("alice")
-    assert [str(item.state) for item in world.scheduler().list()] == ["CANCELLED"]
-    assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
+    for name in ("alice", "bob", "alice"):
+        colleague(name)
+        assert [str(item.state) for item in world.scheduler().list()] == [state]
+        assert str(world.scheduler().describe(app_id).state) == state
+    if state == "PENDING":
+        world.phase(app_id, "Failed", retryCount=1)
+    assert str(world.scheduler().describe(app_id).state) == in_stack(world)["state"] == then
 
 
 def test_an_end_after_a_resume_by_another_one_is_read_where_the_cancelled_run_was_seen(

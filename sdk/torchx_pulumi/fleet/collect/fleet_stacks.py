@@ -15,7 +15,6 @@ from torchx_pulumi.fleet.collect.row import BrokenStack, Fleet, FleetRow, build_
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.model.redaction import without_password
-from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.backend import absolute_backend, backend_folder, choose_backend
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_app
@@ -55,12 +54,10 @@ class LocalObservations:
         if entry is None:
             return None
         try:
-            observation = self._index.observation(entry)
+            return self._index.observation(entry)
         except DeployError as error:
             self.problems.append(str(error))
             return None
-        # An observation without a time cannot be compared with the stack's.
-        return None if observation is None or parse_time(observation.get("observed_at")) is None else observation
 
     @property
     def apps(self) -> int:
@@ -133,7 +130,8 @@ class FleetStacks:
             check_there(folder, self.backend)
         busy = self.stacks.updating()
         stale = [name for name, version in versions.items() if not version or self._versions.get(name) != version]
-        results = dict(zip(stale, _each(partial(_read_one, self.stacks), stale, self.stacks), strict=True))
+        with ThreadPoolExecutor(self.stacks.reads_at_once) as pool:
+            results = dict(zip(stale, pool.map(partial(_read_one, self.stacks), stale), strict=True))
         changed = {name for name, result in results.items() if self._results.get(name, "") != result}
         changed |= (self._results.keys() - versions.keys()) | (busy ^ self._busy)
         self._results = {name: results.get(name, self._results.get(name)) for name in versions}
@@ -154,10 +152,15 @@ class FleetStacks:
 
     def rows(self, now: datetime) -> dict[StackName, FleetRow]:
         """Return the row of each app."""
-        return {
-            name: _row(name, app, now, self._seen.get(name), updating=name in self._busy)
-            for name, app in self.apps().items()
-        }
+        rows = {}
+        for name, app in self.apps().items():
+            seen, recorded, updating = self._seen.get(name), app.output.get("observed"), name in self._busy
+            if seen is None or (isinstance(recorded, Mapping) and latest(recorded, seen) is recorded):
+                rows[name] = build_row(name, app, now, updating=updating)
+            else:
+                seen = complete(seen, recorded)
+                rows[name] = build_row(name, app, now, seen=seen, source="local", updating=updating)
+        return rows
 
     def fleet(self, rows: Sequence[FleetRow], now: datetime, *, unreachable: Mapping[str, str]) -> Fleet:
         """Return rows as a fleet, with what could not be read."""
@@ -206,15 +209,6 @@ def _check_folder(backend: str, local: LocalObservations, *, may_be_absent: bool
         )
 
 
-def _each(
-    read: Callable[[StackName], StackApp | str | None], names: list[StackName], opened: Stacks
-) -> list[StackApp | str | None]:
-    if opened.reads_at_once == 1:
-        return [read(name) for name in names]
-    with ThreadPoolExecutor(opened.reads_at_once) as pool:
-        return list(pool.map(read, names))
-
-
 def _read_one(stacks: Stacks, name: StackName) -> StackApp | str | None:
     """Read one stack. A text says why it cannot be read; None: it holds no app."""
     try:
@@ -223,13 +217,6 @@ def _read_one(stacks: Stacks, name: StackName) -> StackApp | str | None:
         return str(error)
     except DAMAGED as error:
         return f"its checkpoint is damaged: {error}"
-
-
-def _row(name: StackName, app: StackApp, now: datetime, seen: Mapping[str, Any] | None, *, updating: bool) -> FleetRow:
-    recorded = app.output.get("observed")
-    if seen is None or (isinstance(recorded, Mapping) and latest(recorded, seen) is recorded):
-        return build_row(name, app, now, updating=updating)
-    return build_row(name, app, now, seen=complete(seen, recorded), source="local", updating=updating)
 
 
 def _known_as(backend: str) -> str:

@@ -21,6 +21,7 @@ from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.model.object_fields import at, text_at
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import read_state
 from torchx_pulumi.runs.index import RunIndex
@@ -209,7 +210,7 @@ class LiveReader:
             if error.retryable:
                 raise
             return replace(row, note=f"not observed: {error}")
-        uid = (snapshot.job_object or {}).get("metadata", {}).get("uid")
+        uid = snapshot.uid
         # The job object proves the cluster. Without it, the identity of the cluster is compared first.
         if target.match is not None and (snapshot.job_object is None or uid != target.uid):
             present = cluster.identify()
@@ -255,6 +256,11 @@ def find_target(app: StackApp, entry: RunEntry | None, record: RunRecord | None,
     """
     if entry is not None:
         here = reachable(entry, connect)
+        try:
+            # The index of this machine has the requests of this user.
+            indexed = RunIndex().get(entry) or entry
+        except DeployError:
+            indexed = entry
         return Target(
             variant=find_variant(entry.scheduler, entry.choice, record),
             kubeconfig=here.kubeconfig or here.ambient_kubeconfig,
@@ -262,35 +268,19 @@ def find_target(app: StackApp, entry: RunEntry | None, record: RunRecord | None,
             uid=entry.uid or (record.uid if record else None),
             match=partial(match_identity, entry),
             expected=entry.made_pods,
-            entry=_indexed(entry),
+            entry=indexed,
         )
-    identity = app.output.get("app")
-    scheduler = identity.get("scheduler") if isinstance(identity, Mapping) else None
-    variant = find_variant(str(scheduler), None, record)
+    variant = find_variant(str(at(app.output, "app", "scheduler")), None, record)
+    try:
+        # The log command of a program's app names the context.
+        words = shlex.split(text_at(app.output, "links", "log_command") or "")
+    except ValueError:
+        words = []
     return Target(
         variant=variant,
         kubeconfig=None,
-        context=_context_of(app.output),
+        context=words[words.index("--context") + 1] if "--context" in words[:-1] else None,
         uid=record.uid if record else None,
         expected=variant.recorded_pods(record) if record else None,
         match=partial(compare, record.cluster) if record is not None and record.cluster is not None else None,
     )
-
-
-def _indexed(entry: RunEntry) -> RunEntry:
-    """Return the entry in the index of this machine, which has the requests of this user."""
-    try:
-        return RunIndex().get(entry) or entry
-    except DeployError:
-        return entry
-
-
-def _context_of(output: Mapping[str, Any]) -> str | None:
-    """Return the context that the app's log command names. None: it names none."""
-    links = output.get("links")
-    command = links.get("log_command") if isinstance(links, Mapping) else None
-    try:
-        words = shlex.split(command) if isinstance(command, str) else []
-    except ValueError:
-        return None
-    return words[words.index("--context") + 1] if "--context" in words[:-1] else None

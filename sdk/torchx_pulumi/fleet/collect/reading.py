@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 
@@ -89,4 +90,4 @@ def is_asked(row: FleetRow, selection: Selection | None) -> bool:
     """Return whether to query the cluster of an app: it has not ended, and only its state may exclude it."""
     if row.state.terminal:
         return False
-    return selection is None or selection.whatever_the_state().wants(row)
+    return selection is None or replace(selection, states=()).wants(row)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeGuard
 
-from torchx_pulumi.model.object_fields import is_finite
+from torchx_pulumi.model.object_fields import is_finite, items_at, mapping_at, text_at
 from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.stack_state.checkpoint import StackApp
@@ -144,34 +144,34 @@ def build_row(
         note: See `FleetRow.note`.
     """
     output = app.output
-    identity, declared = _mapping(output.get("app")), _mapping(output.get("declared"))
-    links = _mapping(output.get("links"))
-    observed = _mapping(output.get("observed")) if seen is None else seen
+    identity, declared = mapping_at(output, "app"), mapping_at(output, "declared")
+    links = mapping_at(output, "links")
+    observed = mapping_at(output, "observed") if seen is None else seen
     state = read_state(observed.get("state"))
     roles = join_roles(declared.get("roles"), observed.get("roles"))
     times = {name: parse_time(observed.get(name)) for name in ("queued_at", "started_at", "finished_at", "observed_at")}
     checked = max((time for time in (times["observed_at"], checked_at) if time is not None), default=None)
     launched = times["queued_at"] or app.launched_at or times["started_at"] or times["finished_at"]
-    freshness_s = _seconds(checked, now)
+    freshness_s, ui_url = _seconds(checked, now), text_at(links, "ui_url")
     if source != "live":
         observed = without_stale_claims(observed, state, freshness_s)
-    app_id = _text(identity.get("id"))
+    app_id = text_at(identity, "id") or ""
     return FleetRow(
         app_id=app_id,
-        handle=_text(identity.get("handle")),
-        scheduler=_text(identity.get("scheduler")),
-        name=_text(identity.get("name")) or app_id.partition(":")[2],
-        namespace=_text(identity.get("namespace")) or app_id.partition(":")[0],
-        queue=_text(identity.get("queue")) or None,
+        handle=text_at(identity, "handle") or "",
+        scheduler=text_at(identity, "scheduler") or "",
+        name=text_at(identity, "name") or app_id.partition(":")[2],
+        namespace=text_at(identity, "namespace") or app_id.partition(":")[0],
+        queue=text_at(identity, "queue"),
         state=state,
-        reason=_text(observed.get("reason")) or ("NotObserved" if not observed else ""),
-        message=_text(observed.get("message")),
-        phase=_text(observed.get("phase")) or None,
+        reason=text_at(observed, "reason") or ("NotObserved" if not observed else ""),
+        message=text_at(observed, "message") or "",
+        phase=text_at(observed, "phase"),
         roles=roles,
         replicas_ready=sum(role["ready"] for role in roles),
         replicas_wanted=sum(role["wanted"] for role in roles),
         resources_total=_resources(declared.get("resources_total")),
-        user=_text(declared.get("created_by")) or None,
+        user=text_at(declared, "created_by"),
         attempt=max(_count(observed.get("attempt")), 1),
         age_s=_seconds(launched, now),
         launched_at=launched,
@@ -183,11 +183,11 @@ def build_row(
         freshness_s=freshness_s,
         stale=not state.terminal and (freshness_s is None or freshness_s > STALE_AFTER_S),
         source=source,
-        diagnoses=[item for item in _items(observed.get("diagnoses")) if item],
+        diagnoses=[item for item in items_at(observed, "diagnoses") if item],
         stack=stack,
         updating=updating,
-        log_command=_text(links.get("log_command")) or None,
-        ui_url=_web_address(links.get("ui_url")),
+        log_command=text_at(links, "log_command"),
+        ui_url=ui_url if ui_url is not None and ui_url.startswith(("https://", "http://")) else None,
         note=note,
     )
 
@@ -200,45 +200,45 @@ def without_stale_claims(observed: Mapping[str, Any], state: JobState, freshness
         state: Its state.
         freshness_s: Its age in seconds. None: not known.
     """
-    claims = [item for item in _items(observed.get("diagnoses")) if item.get("reason") in ABSENCES]
+    claims = [item for item in items_at(observed, "diagnoses") if item.get("reason") in ABSENCES]
     reason = observed.get("reason")
     waits = (state is JobState.SUBMITTED and reason != Reason.CANCELLED.value) or reason in ABSENCES
     if not waits and not claims:
         return observed
     if freshness_s is not None and freshness_s <= CLAIM_S:
-        return {**observed, "message": f"{_text(observed.get('message'))} ({freshness_s:.0f} s ago)"}
+        return {**observed, "message": f"{text_at(observed, 'message') or ''} ({freshness_s:.0f} s ago)"}
     return {
         **observed,
         "reason": Reason.SUBMITTED.value if waits else reason,
         "message": "submitted; what became of it since then was not looked at" if waits else observed.get("message"),
-        "diagnoses": [item for item in _items(observed.get("diagnoses")) if item not in claims],
+        "diagnoses": [item for item in items_at(observed, "diagnoses") if item not in claims],
     }
 
 
 def join_roles(declared: object, observed: object) -> list[dict[str, Any]]:
     """Join what was declared and what was observed of each role."""
-    seen = {_text(role.get("name")): role for role in _items(observed)}
-    asked = {_text(role.get("name")): role for role in _items(declared)}
+    seen = {text_at(role, "name") or "": role for role in items_at(observed)}
+    asked = {text_at(role, "name") or "": role for role in items_at(declared)}
     joined = []
     for name in [*asked, *(name for name in seen if name not in asked)]:
         want, have = asked.get(name, {}), seen.get(name, {})
         counts = {
             state: _count(number)
-            for state, number in _mapping(have.get("counts")).items()
+            for state, number in mapping_at(have, "counts").items()
             if state in JobState.__members__
         }
         joined.append(
             {
                 "name": name,
-                "image": _text(want.get("image")),
-                "digest": _text(want.get("digest")) or None,
+                "image": text_at(want, "image") or "",
+                "digest": text_at(want, "digest"),
                 "wanted": _count(want.get("replicas")) if want else sum(counts.values()),
                 "ready": sum(counts.get(state, 0) for state in READY_STATES),
                 "min_replicas": _count(want.get("min_replicas")) or None,
                 "resource": _resources(want.get("resource")),
                 "counts": counts,
                 "omitted": _count(have.get("omitted")),
-                "replicas": _items(have.get("replicas")),
+                "replicas": items_at(have, "replicas"),
             }
         )
     return joined
@@ -267,18 +267,6 @@ def _seconds(time: datetime | None, now: datetime) -> float | None:
     return None if time is None else max((now - time).total_seconds(), 0.0)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _items(value: object) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, (list, tuple)) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _is_amount(value: object) -> TypeGuard[float]:
     return is_finite(value) and 0 <= value < MOST
 
@@ -290,14 +278,8 @@ def _count(value: object) -> int:
 
 def _resources(value: object) -> dict[str, Any]:
     """Return the amounts of a resource by name, and under `devices` those of devices."""
-    found = _mapping(value)
+    found = mapping_at(value)
     amounts: dict[str, Any] = {name: item for name, item in found.items() if _is_amount(item)}
     if "devices" in found:
-        devices = _mapping(found["devices"])
-        amounts["devices"] = {name: item for name, item in devices.items() if _is_amount(item)}
+        amounts["devices"] = {name: item for name, item in mapping_at(found, "devices").items() if _is_amount(item)}
     return amounts
-
-
-def _web_address(value: object) -> str | None:
-    text = _text(value)
-    return text if text.startswith(("https://", "http://")) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torchx_pulumi.fleet.collect.row import FleetRow
 from torchx_pulumi.model.errors import Problem, TorchxPulumiError
@@ -42,10 +42,6 @@ class Selection:
         )
         young = self.younger_than_s is None or row.age_s is None or row.age_s <= self.younger_than_s
         return young and all(not wanted or value in wanted for wanted, value in lists)
-
-    def whatever_the_state(self) -> Selection:
-        """Return the filter without states."""
-        return replace(self, states=())
 
 
 def read_duration(text: str) -> float:

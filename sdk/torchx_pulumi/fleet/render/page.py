@@ -28,18 +28,13 @@ def _text(read: Callable[[FleetRow], str], css: str = "") -> Callable[[FleetRow]
     return lambda row: (escape(read(row)), None, css)
 
 
-def _app(row: FleetRow) -> Cell:
-    return f'<a href="#{quote(str(row.stack), safe="")}">{escape(row.app_id)}</a>', row.app_id, ""
-
-
 def _last_seen(row: FleetRow) -> Cell:
-    never = float("inf")
-    sort = never if row.freshness_s is None else row.freshness_s
-    return escape(freshness(row)), min(sort, 1e12), "nowrap stale" if row.stale else "nowrap"
+    sort = 1e12 if row.freshness_s is None else min(row.freshness_s, 1e12)
+    return escape(freshness(row)), sort, "nowrap stale" if row.stale else "nowrap"
 
 
 COLUMNS: Sequence[tuple[str, Callable[[FleetRow], Cell]]] = (
-    ("App", _app),
+    ("App", lambda row: (f'<a href="#{quote(str(row.stack), safe="")}">{escape(row.app_id)}</a>', row.app_id, "")),
     ("State", lambda row: (state_markup(row.state.value), None, "")),
     ("Why", _text(lambda row: why(row.state.value, row.reason, cause(row)))),
     ("Ready", lambda row: (f"{row.replicas_ready}/{row.replicas_wanted}", None, "nowrap")),
@@ -52,10 +47,18 @@ COLUMNS: Sequence[tuple[str, Callable[[FleetRow], Cell]]] = (
 """Heading of each column, and the function that returns its cell."""
 
 
+BROKEN = '<section aria-labelledby="broken"><h2 id="broken">Stacks that cannot be read</h2><dl>{}</dl></section>'
+
+
 def to_html(fleet: Fleet) -> str:
     """Return a fleet as an HTML page, which works offline and shows when the fleet was read."""
     style, code = part("page.css"), script(part("shared.js"), part("page.js"))
     notes = [text for text in remarks(fleet) if not text.startswith("stack ")]
+    broken = "".join(f"<dt>{escape(str(item.stack))}</dt><dd>{escape(item.why)}</dd>" for item in fleet.broken)
+    # No text in the data can end the script element.
+    data = json.dumps(fleet_values(fleet), separators=(",", ":"))
+    for letter in "&<>":
+        data = data.replace(letter, f"\\u{ord(letter):04x}")
     return Template(part("page.html")).substitute(
         policy=escape(policy(style=style, code=code)),
         title=escape(f"TorchX apps: {fleet.backend}"),
@@ -68,23 +71,8 @@ def to_html(fleet: Fleet) -> str:
         remarks="".join(f'<p class="remark">{escape(text)}</p>' for text in notes),
         headings=heading_cells(name for name, _ in COLUMNS),
         rows="\n".join(table_row(COLUMNS, row, {"data-app": str(place)}) for place, row in enumerate(fleet.rows)),
-        broken=_broken(fleet),
-        data=_data(fleet),
+        broken=BROKEN.format(broken) if broken else "",
+        data=data,
         style=style,
         script=code,
     )
-
-
-def _broken(fleet: Fleet) -> str:
-    if not fleet.broken:
-        return ""
-    items = "".join(f"<dt>{escape(str(item.stack))}</dt><dd>{escape(item.why)}</dd>" for item in fleet.broken)
-    return (
-        f'<section aria-labelledby="broken"><h2 id="broken">Stacks that cannot be read</h2><dl>{items}</dl></section>'
-    )
-
-
-def _data(fleet: Fleet) -> str:
-    """Return the data as JSON in which no text can end the script element."""
-    text = json.dumps(fleet_values(fleet), separators=(",", ":"))
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

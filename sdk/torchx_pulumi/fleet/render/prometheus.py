@@ -56,20 +56,14 @@ def _gpus_in_use(row: FleetRow) -> Value:
     return float(sum(role["resource"].get("gpu", 0) * role["counts"].get(running, 0) for role in row.roles))
 
 
-def _one(read: Callable[[FleetRow], Value]) -> Callable[[FleetRow], Samples]:
+def _one(
+    read: Callable[[FleetRow], Value], labels: Callable[[FleetRow], Labels] = lambda _: {}
+) -> Callable[[FleetRow], Samples]:
     def samples(row: FleetRow) -> Samples:
         value = read(row)
-        return () if value is None else (({}, value),)
+        return () if value is None else ((labels(row), value),)
 
     return samples
-
-
-def _info(row: FleetRow) -> Samples:
-    yield {"handle": row.handle, "name": row.name, **_owner(row)}, 1
-
-
-def _state(row: FleetRow) -> Samples:
-    yield {**_owner(row), "state": row.state.value, "reason": row.reason}, 1
 
 
 def _owner(row: FleetRow) -> Labels:
@@ -84,8 +78,16 @@ def _replicas(row: FleetRow) -> Samples:
 
 
 METRICS: Sequence[tuple[str, str, Callable[[FleetRow], Samples]]] = (
-    ("torchx_app_info", "1 for each app, with its constant attributes.", _info),
-    ("torchx_app_state", "1 for the current state of the app, with its reason.", _state),
+    (
+        "torchx_app_info",
+        "1 for each app, with its constant attributes.",
+        _one(lambda _: 1, lambda row: {"handle": row.handle, "name": row.name, **_owner(row)}),
+    ),
+    (
+        "torchx_app_state",
+        "1 for the current state of the app, with its reason.",
+        _one(lambda _: 1, lambda row: {**_owner(row), "state": row.state.value, "reason": row.reason}),
+    ),
     ("torchx_app_replicas", "Replicas by state, as last seen.", _replicas),
     ("torchx_app_replicas_ready", "Replicas that run or have succeeded.", _one(lambda row: row.replicas_ready)),
     ("torchx_app_replicas_wanted", "Requested replicas.", _one(lambda row: row.replicas_wanted)),

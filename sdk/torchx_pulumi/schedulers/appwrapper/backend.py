@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.job_plan import JobPlan, RolePlan
+from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.appwrapper import cluster_checks
@@ -38,15 +38,6 @@ from torchx_pulumi.schedulers.appwrapper.wrapped import hosts_env, pod_group_nam
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 
 
-def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> list[str]:
-    return [] if plan.options.coscheduler_name is None else [pod_group_name(plan, role) for role in roles]
-
-
-def _pod_templates(app_wrapper: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
-    pods = (item for item in wrapped_objects(app_wrapper) if item.get("kind") == POD.kind)
-    return [(text_at(pod, "metadata", "name") or "", pod) for pod in pods]
-
-
 def _variant(
     api: AppWrapperApi,
     kind: Kind,
@@ -66,10 +57,16 @@ def _variant(
         read=read_status,
         pod_name=pod_name,
         service=lambda plan: plan.job_name,
-        pod_groups=_pod_groups,
+        pod_groups=lambda plan, roles, _uid: (
+            [] if plan.options.coscheduler_name is None else [pod_group_name(plan, role) for role in roles]
+        ),
         # Names that would be too long have a hash in place of the job's end.
         name_tail=lambda _tasks: 0,
-        pod_templates=_pod_templates,
+        pod_templates=lambda app_wrapper: [
+            (text_at(item, "metadata", "name") or "", item)
+            for item in wrapped_objects(app_wrapper)
+            if item.get("kind") == POD.kind
+        ],
         kept_fields=kept_fields,
         cancelled_phases=cancelled_phases,
         ends_by_pods=ends_by_pods,

@@ -91,55 +91,40 @@ def check_mcad_app_id(app_id: object, _options: MCADOptions) -> Iterator[Problem
 
 def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
     """Return what the user should know about a job that passed the checks."""
-    return [
-        *_retry_warnings(spec, options),
-        *_size_warnings(spec, options),
-        *_port_warnings(spec),
-        *_option_warnings(options),
-    ]
-
-
-def _retry_warnings(spec: JobSpec, options: MCADOptions) -> Iterator[str]:
     retries = {role.name: role.max_retries for role in spec.roles}
-    least = min(retries.values())
+    least, replicas = min(retries.values()), sum(role.num_replicas for role in spec.roles)
+    said = []
     if least and options.api_version == AppWrapperApi.V1BETA1:
-        yield (
+        said.append(
             f"max_retries {least}: MCAD does not keep to a limit. It queues a failed job again for ever, and one "
             f"that has ended stays Running; its status here counts, and says FAILED (RetriesExhausted) past {least}. "
             f"Delete the job then"
         )
     if len(set(retries.values())) > 1:
         listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
-        yield f"roles differ in max_retries ({listed}); an AppWrapper has one count for the job, which is {least}"
+        said.append(
+            f"roles differ in max_retries ({listed}); an AppWrapper has one count for the job, which is {least}"
+        )
     if least and any(role.retry_policy == "REPLICA" for role in spec.roles):
-        yield "retry_policy REPLICA: an AppWrapper is started again as a whole"
-
-
-def _size_warnings(spec: JobSpec, options: MCADOptions) -> Iterator[str]:
-    replicas = sum(role.num_replicas for role in spec.roles)
+        said.append("retry_policy REPLICA: an AppWrapper is started again as a whole")
     if options.api_version == AppWrapperApi.V1BETA2 and replicas > MAX_POD_SETS:
-        yield (
+        said.append(
             f"{replicas} replicas are {replicas} pod sets of the AppWrapper: the operator's webhook refuses more than "
             f"{MAX_POD_SETS} (Kueue too; newer ones 18). Only an operator without webhooks runs this job; MCAD "
             f"(api_version v1beta1) and the scheduler volcano have no such limit"
         )
-
-
-def _port_warnings(spec: JobSpec) -> Iterator[str]:
     for role in spec.roles:
-        for name, port in role.port_map.items():
-            if not is_port(port):
-                yield (
-                    f"port {name!r} of role {role.name!r} is {port}, which is not 1 to 65535: the Service has port "
-                    f"{DEFAULT_PORT} if it would have had this one, and the container does not name it"
-                )
-
-
-def _option_warnings(options: MCADOptions) -> Iterator[str]:
+        said += [
+            f"port {name!r} of role {role.name!r} is {port}, which is not 1 to 65535: the Service has port "
+            f"{DEFAULT_PORT} if it would have had this one, and the container does not name it"
+            for name, port in role.port_map.items()
+            if not is_port(port)
+        ]
     if options.image_secret is not None and options.service_account is not None:
-        yield (
+        said.append(
             "image_secret and service_account are both given: the service account may have pull secrets of its own; "
             "see that the two agree"
         )
     if options.coscheduler_name is None and options.pod_group_api != PodGroupApi.X_K8S:
-        yield "pod_group_api has no effect without coscheduler_name"
+        said.append("pod_group_api has no effect without coscheduler_name")
+    return said

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import Problem
@@ -34,15 +34,14 @@ def check_size(plan: JobPlan[MCADOptions]) -> Iterator[Problem]:
 def app_wrapper_bytes(plan: JobPlan[MCADOptions]) -> int:
     """Return the size of the AppWrapper of a plan as JSON, with its status."""
     if plan.options.api_version == AppWrapperApi.V1BETA2:
-        return object_bytes(plan, render_mcad_v1beta2, _pod_components, POD_STATUS_BYTES)
+        return object_bytes(
+            plan, render_mcad_v1beta2, lambda one: _pods(one["spec"]["components"], "template"), POD_STATUS_BYTES
+        )
     # MCAD writes the numbers of pods only, and more where it waits for pods that no node has room for.
-    return object_bytes(plan, render_mcad, _pod_items, 0)
+    return object_bytes(
+        plan, render_mcad, lambda one: _pods(one["spec"]["resources"]["GenericItems"], "generictemplate"), 0
+    )
 
 
-def _pod_components(app_wrapper: Manifest) -> list[Any]:
-    return [one for one in app_wrapper["spec"]["components"] if one["template"]["kind"] == POD.kind]
-
-
-def _pod_items(app_wrapper: Manifest) -> list[Any]:
-    items = app_wrapper["spec"]["resources"]["GenericItems"]
-    return [one for one in items if one["generictemplate"]["kind"] == POD.kind]
+def _pods(items: Sequence[Manifest], template: str) -> list[Manifest]:
+    return [item for item in items if item[template]["kind"] == POD.kind]

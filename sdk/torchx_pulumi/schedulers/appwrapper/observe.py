@@ -65,28 +65,21 @@ def observe_app_wrapper(kind: Kind) -> Observe:
         )
         status = read_status(observed)
         observed = with_last_lines(cluster, namespace, observed, status)
-        if _is_settled(status, pods, len(mine)):
+        if status.state.terminal or pods is None:
+            settled = status.state not in WAITS
+        else:
+            settled = len(pods) == len(mine) and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
+        if settled:
+            # No pod waits for anything.
             return observed
         groups, events = run_concurrently(
             lambda: tuple(_pod_groups_in(cluster, namespace, wrapped)),
-            lambda: events_of(cluster, namespace, {name, *(_names(wrapped))}),
+            lambda: events_of(cluster, namespace, {name, *(text_at(one, "metadata", "name") for one in wrapped)}),
         )
         observed = replace(observed, pod_groups=groups, events=events)
         return _explain_wait(cluster, kind, namespace, observed, read_status(observed))
 
     return observe
-
-
-def _is_settled(status: JobStatus, pods: Sequence[Manifest] | None, wanted: int) -> bool:
-    """Return whether no pod waits for anything."""
-    if status.state.terminal or pods is None:
-        return status.state not in WAITS
-    return len(pods) == wanted and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
-
-
-def _names(wrapped: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for item in wrapped:
-        yield text_at(item, "metadata", "name") or ""
 
 
 def _pod_groups_in(cluster: PodReader, namespace: str, wrapped: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:

@@ -95,7 +95,9 @@ def _read_v1beta1(observed: Mapping[str, Any]) -> AppWrapper:
     phase, queue_state = text_at(status, "state"), text_at(status, "queuejobstate")
     last = _last_condition(status, "lastUpdateMicroTime", "lastTransitionMicroTime")
     requeuing = mapping_at(observed, "spec", "schedulingSpec", "requeuing")
-    said, short = _said(queue_state, last), _is_short(queue_state, last)
+    said, message = _said(queue_state, last), text_at(last, "message") or ""
+    # MCAD found too few free resources in the cluster.
+    short = queue_state == "Backoff" and "insufficient resources" in message.lower()
     state, reason = _outcome(observed, phase, MCAD_STATES)
     queue = [(Reason.UNSCHEDULABLE if short else Reason.WAITING_IN_QUEUE, said)] if phase == "Pending" and said else []
     if phase == "Pending" and short:
@@ -130,11 +132,6 @@ def _read_v1beta1(observed: Mapping[str, Any]) -> AppWrapper:
         waits=(*pending_pods, *queue),
         changed_at=_time_of(last, "lastUpdateMicroTime", "lastTransitionMicroTime"),
     )
-
-
-def _is_short(queue_state: str | None, condition: Mapping[str, Any]) -> bool:
-    """Return whether MCAD found too few free resources in the cluster."""
-    return queue_state == "Backoff" and "insufficient resources" in (text_at(condition, "message") or "").lower()
 
 
 def _read_v1beta2(observed: Mapping[str, Any]) -> AppWrapper:

@@ -24,6 +24,7 @@ from torchx_pulumi.schedulers.pods.status import (
     read_roles,
     started_at,
     sum_up,
+    without_pod,
 )
 
 
@@ -127,17 +128,6 @@ def _read_roles(wrapper: AppWrapper, pods: Sequence[Mapping[str, Any]], state: J
     by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
     names = [(text_at(template, "metadata", "name") or "", template) for template in wrapper.templates]
     tasks = [(name, mapping_at(template, "metadata", "labels"), by_name.get(name)) for name, template in names]
-    return read_roles(tasks, lambda replica_id, name: _without_pod(replica_id, name, wrapper, state))
-
-
-def _without_pod(replica_id: int, pod: str, wrapper: AppWrapper, state: JobState) -> ReplicaStatus:
-    """Return a replica whose pod was not observed, from the state of the job."""
-    if state is JobState.SUCCEEDED:
-        found: Outcome = (state, Reason.COMPLETED)
-    elif state is JobState.CANCELLED:
-        found = (state, Reason.CANCELLED)
-    elif state is JobState.FAILED:
-        found = (JobState.UNKNOWN, Reason.POD_GONE)
-    else:
-        found = (JobState.PENDING, Reason.WAITING_FOR_PODS if wrapper.admitted else Reason.WAITING_IN_QUEUE)
-    return ReplicaStatus(id=replica_id, pod=pod or None, state=found[0], reason=found[1])
+    waits = (JobState.PENDING, Reason.WAITING_FOR_PODS if wrapper.admitted else Reason.WAITING_IN_QUEUE)
+    found, reason = without_pod(state, waits)
+    return read_roles(tasks, lambda number, pod: ReplicaStatus(id=number, pod=pod or None, state=found, reason=reason))

@@ -9,7 +9,7 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, render_pods, render_service
-from torchx_pulumi.schedulers.pods.template import job_metadata
+from torchx_pulumi.schedulers.pods.template import job_metadata, new_object
 
 COMPLETED_WHEN = "Ready"
 """Condition by whose type MCAD takes a pod for one that can complete; it then waits until all pods have ended."""
@@ -32,13 +32,17 @@ def render_mcad(plan: JobPlan[MCADOptions]) -> Manifest:
     if plan.options.priority is not None:
         spec["priority"] = plan.options.priority
     if retries:
-        spec["schedulingSpec"] = _scheduling_spec(plan, retries)
-    return {
-        "apiVersion": APP_WRAPPER.api_version,
-        "kind": APP_WRAPPER.kind,
-        "metadata": job_metadata(plan),
-        "spec": spec,
-    }
+        time_s, most_s = plan.options.requeuing_time_s, plan.options.requeuing_max_time_s
+        spec["schedulingSpec"] = {
+            "minAvailable": sum(role.replicas for role in plan.roles),
+            "requeuing": {
+                "timeInSeconds": REQUEUING_TIME_S if time_s is None else time_s,
+                "maxTimeInSeconds": REQUEUING_MAX_TIME_S if most_s is None else most_s,
+                "growthType": plan.options.requeuing_growth or REQUEUING_GROWTH,
+                "maxNumRequeuings": retries,
+            },
+        }
+    return new_object(APP_WRAPPER, job_metadata(plan), spec)
 
 
 def _item(template: Manifest) -> Manifest:
@@ -60,20 +64,3 @@ def _pod_item(pod: Manifest, *, completes: bool) -> Manifest:
         # MCAD does not queue an item again that can complete, so only jobs without retries have it.
         item["completionstatus"] = COMPLETED_WHEN
     return item
-
-
-def _scheduling_spec(plan: JobPlan[MCADOptions], retries: int) -> Manifest:
-    options = plan.options
-    return {
-        "minAvailable": sum(role.replicas for role in plan.roles),
-        "requeuing": {
-            "timeInSeconds": _or(options.requeuing_time_s, REQUEUING_TIME_S),
-            "maxTimeInSeconds": _or(options.requeuing_max_time_s, REQUEUING_MAX_TIME_S),
-            "growthType": options.requeuing_growth or REQUEUING_GROWTH,
-            "maxNumRequeuings": retries,
-        },
-    }
-
-
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value

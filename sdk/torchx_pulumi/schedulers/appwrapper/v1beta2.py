@@ -16,7 +16,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
 )
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, render_pods, render_service
-from torchx_pulumi.schedulers.pods.template import job_metadata
+from torchx_pulumi.schedulers.pods.template import job_metadata, new_object
 
 FAILURE_GRACE = "0s"
 """A failed pod is not restarted, so it cannot recover."""
@@ -32,26 +32,12 @@ def render_mcad_v1beta2(plan: JobPlan[MCADOptions]) -> Manifest:
     """Render the AppWrapper. The same plan gives the same bytes."""
     # The Service comes before the pods, which resolve each other by it.
     wrapped = [*render_pod_groups(plan), render_service(plan)]
-    spec: dict[str, Any] = {
-        "components": [{"template": template} for template in wrapped] + [_pod(pod) for pod in render_pods(plan)],
-    }
+    pods = [{"podSets": [{"replicas": 1, "path": "template"}], "template": pod} for pod in render_pods(plan)]
+    spec: dict[str, Any] = {"components": [*({"template": template} for template in wrapped), *pods]}
     # Only where it is true: the operator drops a false when it writes the object, and `up` would see a change for ever.
     # Under Kueue it is Kueue that says when the job runs.
     if plan.options.suspend and plan.options.local_queue is None:
         spec["suspend"] = True
-    return {
-        "apiVersion": APP_WRAPPER_V1BETA2.api_version,
-        "kind": APP_WRAPPER_V1BETA2.kind,
-        "metadata": _metadata(plan),
-        "spec": spec,
-    }
-
-
-def _pod(pod: Manifest) -> Manifest:
-    return {"podSets": [{"replicas": 1, "path": "template"}], "template": pod}
-
-
-def _metadata(plan: JobPlan[MCADOptions]) -> Manifest:
     metadata = job_metadata(plan)
     retries = {
         RETRY_LIMIT: str(min(role.max_retries for role in plan.roles)),
@@ -63,4 +49,4 @@ def _metadata(plan: JobPlan[MCADOptions]) -> Manifest:
     metadata["annotations"] = {**retries, **metadata.get("annotations", {})}
     if plan.options.local_queue is not None:
         metadata["labels"] = {**metadata.get("labels", {}), KUEUE_QUEUE: plan.options.local_queue}
-    return metadata
+    return new_object(APP_WRAPPER_V1BETA2, metadata, spec)

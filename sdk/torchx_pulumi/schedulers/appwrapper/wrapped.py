@@ -17,7 +17,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
     X_K8S_POD_GROUP,
 )
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions, PodGroupApi
-from torchx_pulumi.schedulers.pods.template import render_pod_template
+from torchx_pulumi.schedulers.pods.template import new_object, render_pod_template
 
 POD_GROUP_APIS = {
     PodGroupApi.X_K8S: (X_K8S_POD_GROUP, POD_GROUP_X_K8S),
@@ -67,17 +67,13 @@ def render_pod_groups(plan: JobPlan[MCADOptions]) -> list[Manifest]:
     if plan.options.coscheduler_name is None:
         return []
     kind, _ = POD_GROUP_APIS[PodGroupApi(plan.options.pod_group_api)]
+    own = {**_object_labels(plan), APP_WRAPPER_LABEL: plan.job_name}
     return [
-        {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {
-                "name": pod_group_name(plan, role),
-                "namespace": plan.namespace,
-                "labels": {**_object_labels(plan), APP_WRAPPER_LABEL: plan.job_name},
-            },
-            "spec": {"minMember": role.replicas},
-        }
+        new_object(
+            kind,
+            {"name": pod_group_name(plan, role), "namespace": plan.namespace, "labels": dict(own)},
+            {"minMember": role.replicas},
+        )
         for role in plan.roles
     ]
 
@@ -90,21 +86,17 @@ def render_pods(plan: JobPlan[MCADOptions]) -> list[Manifest]:
 def render_service(plan: JobPlan[MCADOptions]) -> Manifest:
     """Render the headless Service by which replicas find rank 0."""
     port = service_port(role.port_map for role in plan.spec.roles)
-    return {
-        "apiVersion": SERVICE.api_version,
-        "kind": SERVICE.kind,
-        "metadata": {"name": plan.job_name, "namespace": plan.namespace, "labels": _object_labels(plan)},
-        "spec": {
-            "clusterIP": "None",
-            "ports": [{"port": port, "protocol": "TCP", "targetPort": port}],
-            # Replicas resolve rank 0 before it is ready.
-            "publishNotReadyAddresses": True,
-            "selector": {labels.UNIQUE_NAME: plan.app_id},
-            "sessionAffinity": "None",
-            "type": "ClusterIP",
-        },
-        "status": {"loadBalancer": {}},
+    metadata = {"name": plan.job_name, "namespace": plan.namespace, "labels": _object_labels(plan)}
+    spec = {
+        "clusterIP": "None",
+        "ports": [{"port": port, "protocol": "TCP", "targetPort": port}],
+        # Replicas resolve rank 0 before it is ready.
+        "publishNotReadyAddresses": True,
+        "selector": {labels.UNIQUE_NAME: plan.app_id},
+        "sessionAffinity": "None",
+        "type": "ClusterIP",
     }
+    return {**new_object(SERVICE, metadata, spec), "status": {"loadBalancer": {}}}
 
 
 def _object_labels(plan: JobPlan[MCADOptions]) -> Manifest:
@@ -131,18 +123,12 @@ def _pod(plan: JobPlan[MCADOptions], role: RolePlan, task: TaskPlan) -> Manifest
         spec.setdefault("priorityClassName", options.priority_class_name)
     spec.setdefault("hostname", name)
     spec.setdefault("subdomain", plan.job_name)
-    rank0 = _rank0_env(plan)
+    first = plan.roles[0]
+    rank0 = {"name": hosts_env(first.dns_name), "value": f"{pod_name(plan, first.tasks[0])}.{plan.job_name}"}
     for container in spec["containers"]:
         # An overlay knows the container by the same name under every scheduler.
         if container.get("name") == task.name:
             container["name"] = name
     for container in [*spec["containers"], *spec.get("initContainers", ())]:
         container["env"] = [*container.get("env", ()), dict(rank0)]
-    return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata, "spec": spec}
-
-
-def _rank0_env(plan: JobPlan[MCADOptions]) -> Manifest:
-    """Render the variable with the host of rank 0."""
-    first = plan.roles[0]
-    host = f"{pod_name(plan, first.tasks[0])}.{plan.job_name}"
-    return {"name": hosts_env(first.dns_name), "value": host}
+    return new_object(POD, metadata, spec)

@@ -5,14 +5,13 @@ The only writer of explanations: messages of a status, of its replicas and its c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from torchx_pulumi.model.status import Condition, Diagnosis, JobState, JobStatus
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, PodProblem
 from torchx_pulumi.schedulers.diagnosis.messages import explain_status, with_replica_messages
 from torchx_pulumi.schedulers.diagnosis.pods import diagnose_pods, in_one_line
-from torchx_pulumi.schedulers.diagnosis.ranking import LED_BY_STATUS, diagnose_status, rank
+from torchx_pulumi.schedulers.diagnosis.ranking import CAUSES, diagnose_status, rank
 from torchx_pulumi.schedulers.registry import find_backend
 
 
@@ -26,7 +25,7 @@ def explain(evidence: Evidence) -> JobStatus:
     diagnoses = _diagnose(replace(evidence, status=status))
     first = next(iter(diagnoses), None)
     reason, message = status.reason, status.message
-    if first is not None and not (first.reason in LED_BY_STATUS and first.reason is reason):
+    if first is not None and not (first.reason is reason and reason in CAUSES and CAUSES[reason].leads):
         reason, message = first.reason, in_one_line(first.summary, first.detail)
 
     def complete(condition: Condition) -> Condition:
@@ -45,14 +44,11 @@ def _diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
     """Return why a run does not run or did not succeed, the most likely cause first. Empty: no problem was found."""
     if evidence.status.state is JobState.SUCCEEDED:
         return ()
-    found = [] if evidence.status.state is JobState.CANCELLED else list(_find(evidence))
+    found: list[tuple[Diagnosis, PodProblem | None]] = []
+    if evidence.status.state is not JobState.CANCELLED:
+        found += diagnose_pods(evidence)
+        found += [(one, None) for one in find_backend(evidence.scheduler).diagnose(evidence)]
     own = diagnose_status(evidence, found=bool(found))
     if own is None:
         return rank(found)
     return (own, *(one for one in rank(found) if one.reason is not own.reason))
-
-
-def _find(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem | None]]:
-    yield from diagnose_pods(evidence)
-    for diagnosis in find_backend(evidence.scheduler).diagnose(evidence):
-        yield diagnosis, None

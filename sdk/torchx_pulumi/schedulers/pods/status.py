@@ -123,6 +123,21 @@ def finished_at(pods: Iterable[Mapping[str, Any]]) -> datetime | None:
     return latest(_finished_at(read_containers(pod)) for pod in pods)
 
 
+def without_pod(state: JobState, waits: Outcome) -> Outcome:
+    """Return state and reason of a replica whose pod was not observed, from the state of its job.
+
+    Args:
+        state: State of the job.
+        waits: What they are while the job has not ended.
+    """
+    ended = {
+        JobState.SUCCEEDED: (state, Reason.COMPLETED),
+        JobState.CANCELLED: (state, Reason.CANCELLED),
+        JobState.FAILED: (JobState.UNKNOWN, Reason.POD_GONE),
+    }
+    return ended.get(state, waits)
+
+
 def role_of(task: str, found: Mapping[str, Any]) -> tuple[str, int]:
     """Return role name and replica id, by TorchX's labels or else by the task's name `<role>-<index>`.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import InvalidJobError, Problem
 from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, RolePlan, TaskPlan
@@ -33,18 +34,11 @@ def render_pod_template(plan: JobPlan[Any], role: RolePlan, task: TaskPlan) -> M
             template = overlay_pod(template, role.pod_overlay)
         except OverlayError as error:
             raise InvalidJobError(plan.spec.name, [Problem(f"roles[{role.index}].pod_overlay", str(error))]) from error
-        _resolve_cluster_names(template["spec"])
+        if template["spec"].get("hostNetwork") is True:
+            # Replicas on the host's network resolve rank 0 by it. Volcano's webhook would set it, and rewrite the task.
+            template["spec"].setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     template["metadata"].setdefault("labels", {}).update(task.labels)
     return template
-
-
-def _resolve_cluster_names(spec: Manifest) -> None:
-    """Set the DNS policy by which replicas on the host's network resolve rank 0.
-
-    Volcano's webhook would set it as well, and rewrite the whole task.
-    """
-    if spec.get("hostNetwork") is True:
-        spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
 
 
 def _pod_spec(plan: JobPlan[Any], role: RolePlan, task: TaskPlan) -> Manifest:
@@ -72,7 +66,10 @@ def _container(role: RolePlan, task: TaskPlan) -> Manifest:
         "ports": [{"name": name, "containerPort": port} for name, port in role.ports.items()],
         "resources": {"limits": dict(role.limits), "requests": dict(role.requests)},
         "securityContext": {"privileged": True} if role.privileged else {},
-        "volumeMounts": [{"name": SHM_VOLUME, "mountPath": "/dev/shm"}, *map(_volume_mount, role.mounts)],  # noqa: S108
+        "volumeMounts": [
+            {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108
+            *({"name": one.name, "mountPath": one.dst, "readOnly": one.read_only} for one in role.mounts),
+        ],
     }
 
 
@@ -96,8 +93,9 @@ def _volume(mount: MountPlan) -> Manifest:
     return {"name": mount.name, "hostPath": {"path": mount.src}}
 
 
-def _volume_mount(mount: MountPlan) -> Manifest:
-    return {"name": mount.name, "mountPath": mount.dst, "readOnly": mount.read_only}
+def new_object(kind: Kind, metadata: Manifest, spec: Manifest) -> Manifest:
+    """Return an object of a kind."""
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
 def job_metadata(plan: JobPlan[Any]) -> Manifest:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
-from torchx_pulumi.model.object_fields import items_at, number_at, text_at
+from torchx_pulumi.model.job_plan import JobPlan, TaskPlan
+from torchx_pulumi.model.object_fields import items_at, number_at, text_at, version_number
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.planning import names
@@ -49,18 +48,6 @@ def _pod_name(plan: JobPlan[Any], task: TaskPlan, position: int) -> str:
     return pod_name(plan.job_name, task.name, position)
 
 
-def _service_of_job(plan: JobPlan[Any]) -> str:
-    return plan.job_name if "svc" in plan.options.job_plugins else ""
-
-
-def _pod_groups_of_job(plan: JobPlan[Any], _roles: Sequence[RolePlan], uid: str) -> list[str]:
-    return [f"{plan.job_name}-{uid}"] if uid else []
-
-
-def _pod_groups_of_pods(plan: JobPlan[Any], _roles: Sequence[RolePlan], _uid: str) -> list[str]:
-    return [plan.job_name]
-
-
 def _recorded_pods(run: RunRecord) -> Expected:
     roles = names.role_names([*run.replicas])
     return {
@@ -72,11 +59,8 @@ def _recorded_pods(run: RunRecord) -> Expected:
 def _version_of_pods(objects: ObservedObjects) -> str | None:
     """Return the newest version of PodGroup, pods and the list of pods, which also counts pods that were deleted."""
     seen = [text_at(one, "metadata", "resourceVersion") for one in (objects.job_object, *(objects.pods or ()))]
-    return max((each for each in (objects.version, *seen) if each and each.isdecimal()), key=int, default=None)
-
-
-def _pod_templates(job: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(task.pod_name(place), task.template) for task in tasks_of(job) for place in range(task.count)]
+    newest = max((objects.version, *seen), key=version_number)
+    return newest if version_number(newest) >= 0 else None
 
 
 def _read_tasks(job: Manifest) -> RoleTasks | None:
@@ -98,11 +82,13 @@ JOB = Variant(
     observe=observe_job,
     read=read_job,
     pod_name=_pod_name,
-    service=_service_of_job,
-    pod_groups=_pod_groups_of_job,
+    service=lambda plan: plan.job_name if "svc" in plan.options.job_plugins else "",
+    pod_groups=lambda plan, _roles, uid: [f"{plan.job_name}-{uid}"] if uid else [],
     pod_groups_by_uid=True,
     name_tail=name_tail,
-    pod_templates=_pod_templates,
+    pod_templates=lambda job: [
+        (task.pod_name(place), task.template) for task in tasks_of(job) for place in range(task.count)
+    ],
     read_tasks=_read_tasks,
     kept_fields=IMMUTABLE_JOB_FIELDS,
     listed_with_pods=False,
@@ -120,7 +106,7 @@ PODS = Variant(
     read=read_pods,
     pod_name=_pod_name,
     service=lambda plan: plan.job_name,
-    pod_groups=_pod_groups_of_pods,
+    pod_groups=lambda plan, _roles, _uid: [plan.job_name],
     name_tail=name_tail,
     kept_fields=("spec.queue",),
     companions=(SERVICE, POD),

@@ -73,13 +73,8 @@ def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
         yield Problem(
             "app_id", f"{found(app_id)}, must be at most 63 of a-z, 0-9 and inner dashes; it is never changed for you"
         )
-    elif not names.is_service_name(app_id) and _has_service(options):
+    elif not names.is_service_name(app_id) and (options.gang == Gang.PODS or "svc" in options.job_plugins):
         yield Problem("app_id", f"{found(app_id)}, must start with a letter, since a Service of this name is made")
-
-
-def _has_service(options: VolcanoOptions) -> bool:
-    plugins = options.job_plugins
-    return options.gang == Gang.PODS or ("svc" in plugins)
 
 
 def check_pod_names(app_id: str, tasks: Mapping[str, int]) -> Iterator[Problem]:
@@ -121,9 +116,10 @@ def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
     least = min((count for count in retries.values() if count > 0), default=0)
     found = []
     if least:
+        times = {0: "not once", 1: "once"}.get(least - 1, f"{least - 1} times")
         found.append(
             f"max_retries {least}: Volcano counts the first failure as well, so the job is restarted "
-            f"{_times(least - 1)} and then Failed; retries are counted over the whole job"
+            f"{times} and then Failed; retries are counted over the whole job"
         )
     if least and len(set(retries.values())) > 1:
         listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
@@ -138,7 +134,3 @@ def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
     if options.gang == Gang.PODS and total > MANY_PODS:
         found.append(f"gang=pods writes the hosts of all {total} replicas into every pod; gang=job is smaller")
     return found
-
-
-def _times(count: int) -> str:
-    return {0: "not once", 1: "once"}.get(count, f"{count} times")

@@ -11,6 +11,7 @@ from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_object
+from torchx_pulumi.schedulers.pods.template import new_object
 from torchx_pulumi.schedulers.protocol import NamedObject, named_kinds
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
@@ -29,7 +30,8 @@ LIST_POD_GROUPS = Permission(
     verb="list", kind=VOLCANO_POD_GROUP, everywhere=True, without="what else is in the queue is seen in one namespace"
 )
 
-_CANCELLING: Final = (
+PERMISSIONS: Final = (
+    *on_job_object(VOLCANO_JOB),
     Permission(
         verb="create",
         kind=VOLCANO_COMMAND,
@@ -42,11 +44,6 @@ _CANCELLING: Final = (
         part="status",
         without="cancel and resume need it where neither a Command nor a patch is allowed",
     ),
-)
-
-PERMISSIONS: Final = (
-    *on_job_object(VOLCANO_JOB),
-    *_CANCELLING,
     GET_POD_GROUP,
     GET_QUEUE,
     LIST_POD_GROUPS,
@@ -155,20 +152,11 @@ def check_queue(cluster: Cluster, asked: DoctorScope) -> Finding:
 def _probe_job(asked: DoctorScope) -> Manifest:
     """Return the smallest job that Volcano's admission checks."""
     container = {"name": "probe", "image": "probe:1", "resources": {"requests": {"cpu": "1m"}}}
-    return {
-        "apiVersion": VOLCANO_JOB.api_version,
-        "kind": VOLCANO_JOB.kind,
-        "metadata": {"name": PROBE, "namespace": asked.namespace},
-        "spec": {
-            "schedulerName": "volcano",
-            "queue": asked.queue or "default",
-            "minAvailable": 1,
-            "tasks": [
-                {
-                    "name": "probe",
-                    "replicas": 1,
-                    "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-                }
-            ],
-        },
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {
+        "schedulerName": "volcano",
+        "queue": asked.queue or "default",
+        "minAvailable": 1,
+        "tasks": [{"name": "probe", "replicas": 1, "template": template}],
     }
+    return new_object(VOLCANO_JOB, {"name": PROBE, "namespace": asked.namespace}, spec)

@@ -14,6 +14,7 @@ from torchx_pulumi.schedulers.diagnosis.evidence import (
     MAX_OBJECTS,
     Evidence,
     Observed,
+    ObservedObjects,
     absent_controller,
     key_of,
     quote,
@@ -165,9 +166,9 @@ def diagnose_refusal(message: str) -> Diagnosis | None:
     'QueueClosed'
     """
     if closed := re.search(r"queue `([^`]+)` status is `(\w+)`", message):
-        return closed_queue(closed[1], closed[2], quote(closed))
+        return unusable_queue(closed[1], closed[2], quote(closed))
     absent = re.search(r'unable to find (?:job )?queue:? .*?"([^"]+)" not found', message)
-    return missing_queue(absent[1], quote(absent)) if absent else None
+    return unusable_queue(absent[1], None, quote(absent)) if absent else None
 
 
 def _retries(evidence: Evidence) -> Iterator[Diagnosis]:
@@ -184,9 +185,9 @@ def _retries(evidence: Evidence) -> Iterator[Diagnosis]:
         )
 
 
-def queue_of(evidence: Evidence) -> str:
+def queue_of(observed: ObservedObjects) -> str:
     """Return the name of the run's queue."""
-    names = (text_at(found, "spec", "queue") for found in (evidence.job_object, *evidence.pod_groups))
+    names = (text_at(found, "spec", "queue") for found in (observed.job_object, *observed.pod_groups))
     return next((name for name in names if name), "default")
 
 
@@ -223,11 +224,11 @@ def diagnose_queue(evidence: Evidence, request: Request) -> Iterator[Diagnosis]:
     name = queue_of(evidence)
     queue = next((one for one in evidence.queues if text_at(one, "metadata", "name") == name), None)
     if queue is None:
-        yield missing_queue(name)
+        yield unusable_queue(name, None)
         return
     state = text_at(queue, "status", "state") or text_at(queue, "spec", "state")
     if state in ("Closed", "Closing"):
-        yield closed_queue(name, state)
+        yield unusable_queue(name, state)
     elif over := _over_capability(request, queue):
         groups = (ref(one, "PodGroup") for one in _running(evidence))
         yield Diagnosis(
@@ -239,26 +240,15 @@ def diagnose_queue(evidence: Evidence, request: Request) -> Iterator[Diagnosis]:
         )
 
 
-def missing_queue(name: str, detail: str = "") -> Diagnosis:
-    """Return the diagnosis of a queue that does not exist."""
-    return Diagnosis(
-        reason=Reason.QUEUE_MISSING,
-        summary=f"queue {name!r} does not exist",
-        detail=detail,
-        resolution="correct the option queue (`kubectl get queues` lists them), or have the queue created",
-        objects=(ObjectRef(kind="Queue", name=name),),
-    )
-
-
-def closed_queue(name: str, state: str, detail: str = "") -> Diagnosis:
-    """Return the diagnosis of a queue that accepts no jobs."""
-    return Diagnosis(
-        reason=Reason.QUEUE_CLOSED,
-        summary=f"queue {name!r} is {state.lower()}: it takes no jobs",
-        detail=detail,
-        resolution="use another queue, or have it opened (`vcctl queue operate -a open -n NAME`)",
-        objects=(ObjectRef(kind="Queue", name=name),),
-    )
+def unusable_queue(name: str, state: str | None, detail: str = "") -> Diagnosis:
+    """Return the diagnosis of a queue that is closed, or in no state because it does not exist."""
+    reason, summary = Reason.QUEUE_MISSING, f"queue {name!r} does not exist"
+    resolution = "correct the option queue (`kubectl get queues` lists them), or have the queue created"
+    if state is not None:
+        reason, summary = Reason.QUEUE_CLOSED, f"queue {name!r} is {state.lower()}: it takes no jobs"
+        resolution = "use another queue, or have it opened (`vcctl queue operate -a open -n NAME`)"
+    objects = (ObjectRef(kind="Queue", name=name),)
+    return Diagnosis(reason=reason, summary=summary, detail=detail, resolution=resolution, objects=objects)
 
 
 def _over_capability(request: Request, queue: Observed) -> str:

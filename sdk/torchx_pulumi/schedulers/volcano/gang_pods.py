@@ -7,7 +7,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning.quantities import canonical
-from torchx_pulumi.schedulers.pods.template import job_metadata, render_pod_template
+from torchx_pulumi.schedulers.pods.template import job_metadata, new_object, render_pod_template
 from torchx_pulumi.schedulers.volcano.job import min_available, network_topology
 from torchx_pulumi.schedulers.volcano.names import count_env, hosts_env, pod_name
 from torchx_pulumi.schedulers.volcano.objects import (
@@ -23,8 +23,14 @@ from torchx_pulumi.schedulers.volcano.objects import (
 def render_gang_pods(plan: JobPlan) -> list[Manifest]:
     """Render PodGroup, Service and Pods, in the order of creation. The same plan gives the same bytes."""
     hosts = _hosts_env(plan)
+    service = {
+        "clusterIP": "None",
+        # Replicas resolve rank 0 before it is ready.
+        "publishNotReadyAddresses": True,
+        "selector": {VOLCANO_JOB_NAME: plan.job_name, VOLCANO_JOB_NAMESPACE: plan.namespace},
+    }
     pods = [_pod(plan, role, task, hosts) for role in plan.roles for task in role.tasks if task.requested]
-    return [_pod_group(plan), _service(plan), *pods]
+    return [_pod_group(plan), new_object(SERVICE, job_metadata(plan), service), *pods]
 
 
 def _pod_group(plan: JobPlan) -> Manifest:
@@ -37,26 +43,7 @@ def _pod_group(plan: JobPlan) -> Manifest:
         spec["priorityClassName"] = plan.options.priority_class
     if plan.options.network_topology is not None:
         spec["networkTopology"] = network_topology(plan.options.network_topology)
-    return {
-        "apiVersion": VOLCANO_POD_GROUP.api_version,
-        "kind": VOLCANO_POD_GROUP.kind,
-        "metadata": job_metadata(plan),
-        "spec": spec,
-    }
-
-
-def _service(plan: JobPlan) -> Manifest:
-    return {
-        "apiVersion": SERVICE.api_version,
-        "kind": SERVICE.kind,
-        "metadata": job_metadata(plan),
-        "spec": {
-            "clusterIP": "None",
-            # Replicas resolve rank 0 before it is ready.
-            "publishNotReadyAddresses": True,
-            "selector": {VOLCANO_JOB_NAME: plan.job_name, VOLCANO_JOB_NAMESPACE: plan.namespace},
-        },
-    }
+    return new_object(VOLCANO_POD_GROUP, job_metadata(plan), spec)
 
 
 def _pod(plan: JobPlan, role: RolePlan, task: TaskPlan, hosts: list[tuple[str, str]]) -> Manifest:
@@ -64,7 +51,15 @@ def _pod(plan: JobPlan, role: RolePlan, task: TaskPlan, hosts: list[tuple[str, s
     name = pod_name(plan.job_name, task.name)
     metadata, spec = template["metadata"], template["spec"]
     metadata.update({"name": name, "namespace": plan.namespace})
-    metadata["labels"].update(_volcano_labels(plan, task))
+    metadata["labels"].update(
+        {
+            VOLCANO_JOB_NAME: plan.job_name,
+            VOLCANO_JOB_NAMESPACE: plan.namespace,
+            VOLCANO_QUEUE_NAME: plan.options.queue,
+            VOLCANO_TASK_SPEC: task.name,
+            VOLCANO_TASK_INDEX: "0",
+        }
+    )
     metadata.setdefault("annotations", {}).update({labels.GROUP_NAME: plan.job_name, VOLCANO_TASK_SPEC: task.name})
     spec.setdefault("schedulerName", plan.options.scheduler_name)
     spec.setdefault("hostname", name)
@@ -78,7 +73,7 @@ def _pod(plan: JobPlan, role: RolePlan, task: TaskPlan, hosts: list[tuple[str, s
         _write_as_stored(container)
     if not spec.get("nodeSelector", True):
         del spec["nodeSelector"]
-    return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata, "spec": spec}
+    return new_object(POD, metadata, spec)
 
 
 def _write_as_stored(container: Manifest) -> None:
@@ -97,16 +92,6 @@ def _write_as_stored(container: Manifest) -> None:
     for env in container["env"]:
         if env.get("value") == "":
             del env["value"]
-
-
-def _volcano_labels(plan: JobPlan, task: TaskPlan) -> dict[str, str]:
-    return {
-        VOLCANO_JOB_NAME: plan.job_name,
-        VOLCANO_JOB_NAMESPACE: plan.namespace,
-        VOLCANO_QUEUE_NAME: plan.options.queue,
-        VOLCANO_TASK_SPEC: task.name,
-        VOLCANO_TASK_INDEX: "0",
-    }
 
 
 def _hosts_env(plan: JobPlan) -> list[tuple[str, str]]:

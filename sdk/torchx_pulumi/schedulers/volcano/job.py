@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers.pods.template import job_metadata, render_pod_template
+from torchx_pulumi.schedulers.pods.template import job_metadata, new_object, render_pod_template
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.schedulers.volcano.options import NetworkTopology
 
@@ -24,32 +24,8 @@ RETRY_POLICIES = {
 
 def render_volcano(plan: JobPlan) -> Manifest:
     """Render the Volcano Job. The same plan gives the same bytes."""
-    tasks = [_task(plan, role, task) for role in plan.roles for task in role.tasks]
-    return {
-        "apiVersion": VOLCANO_JOB.api_version,
-        "kind": VOLCANO_JOB.kind,
-        "metadata": job_metadata(plan),
-        "spec": _job_spec(plan, tasks),
-    }
-
-
-def min_available(role: RolePlan, task: TaskPlan) -> int:
-    """Return the number of pods of a task that the gang needs: those of the first `min_replicas` of the role."""
-    if role.min_replicas is None:
-        return task.requested
-    return min(max(role.min_replicas - task.index, 0), task.requested)
-
-
-def network_topology(topology: NetworkTopology) -> Manifest:
-    """Render how close together the gang must be placed."""
-    rendered: Manifest = {"mode": topology.mode}
-    if topology.highest_tier_allowed is not None:
-        rendered["highestTierAllowed"] = topology.highest_tier_allowed
-    return rendered
-
-
-def _job_spec(plan: JobPlan, tasks: list[Manifest]) -> Manifest:
     options = plan.options
+    tasks = [_task(plan, role, task) for role in plan.roles for task in role.tasks]
     spec: Manifest = {
         "schedulerName": options.scheduler_name,
         "queue": options.queue,
@@ -66,7 +42,22 @@ def _job_spec(plan: JobPlan, tasks: list[Manifest]) -> Manifest:
         spec["ttlSecondsAfterFinished"] = options.ttl_seconds_after_finished
     if options.network_topology is not None:
         spec["networkTopology"] = network_topology(options.network_topology)
-    return spec
+    return new_object(VOLCANO_JOB, job_metadata(plan), spec)
+
+
+def min_available(role: RolePlan, task: TaskPlan) -> int:
+    """Return the number of pods of a task that the gang needs: those of the first `min_replicas` of the role."""
+    if role.min_replicas is None:
+        return task.requested
+    return min(max(role.min_replicas - task.index, 0), task.requested)
+
+
+def network_topology(topology: NetworkTopology) -> Manifest:
+    """Render how close together the gang must be placed."""
+    rendered: Manifest = {"mode": topology.mode}
+    if topology.highest_tier_allowed is not None:
+        rendered["highestTierAllowed"] = topology.highest_tier_allowed
+    return rendered
 
 
 def _task(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:

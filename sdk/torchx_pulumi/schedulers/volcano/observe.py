@@ -28,6 +28,7 @@ from torchx_pulumi.schedulers.pods.observe import (
 )
 from torchx_pulumi.schedulers.pods.rows import MOST_WHOLE, read_many
 from torchx_pulumi.schedulers.volcano.cluster_checks import GET_POD_GROUP, GET_QUEUE, LIST_POD_GROUPS
+from torchx_pulumi.schedulers.volcano.diagnosis import queue_of
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.status import read_gang_pods, read_volcano
 from torchx_pulumi.schedulers.volcano.tasks import tasks_of
@@ -52,7 +53,9 @@ def observe_job(cluster: PodReader, namespace: str, name: str, expected: Expecte
         at=datetime.now(timezone.utc),
     )
     status = read_job(observed)
-    if not _may_be_unplaced(status):
+    is_placed = status.replicas and all(replica.node for replica in status.replicas)
+    if status.state not in WAITS or is_placed:
+        # Its PodGroup says no more.
         return _explain_wait(cluster, namespace, observed, status)
     uid = job_object["metadata"].get("uid")
     group = if_allowed(
@@ -60,12 +63,6 @@ def observe_job(cluster: PodReader, namespace: str, name: str, expected: Expecte
     )
     observed = replace(observed, pod_groups=() if group is None else (group,))
     return _explain_wait(cluster, namespace, observed, read_job(observed))
-
-
-def _may_be_unplaced(status: JobStatus) -> bool:
-    """Return whether a run waits and not all of its pods are on nodes: only then its PodGroup says more."""
-    replicas = [replica for role in status.roles for replica in role.replicas]
-    return status.state in WAITS and not (replicas and all(replica.node for replica in replicas))
 
 
 def telling_pods(job_object: Manifest) -> list[str]:
@@ -127,32 +124,25 @@ def _explain_wait(cluster: PodReader, namespace: str, observed: ObservedObjects,
     observed = with_last_lines(cluster, namespace, observed, status)
     if status.state not in WAITS and status.reason is not Reason.IMAGE_UNAVAILABLE:
         return observed
-    queued = status.reason is Reason.WAITING_IN_QUEUE
-    events, nodes, queue, neighbours = run_concurrently(
+    queued, name = status.reason is Reason.WAITING_IN_QUEUE, queue_of(observed)
+
+    def queue() -> list[Manifest] | None:
+        def read() -> list[Manifest]:
+            found = cluster.get(VOLCANO_QUEUE, None, name)
+            return [] if found is None else [found]
+
+        return if_allowed(cluster, GET_QUEUE, None, read)
+
+    def same_queue() -> list[Manifest]:
+        groups = list_everywhere(cluster, LIST_POD_GROUPS, namespace)
+        return [group for group in groups if (text_at(group, "spec", "queue") or "default") == name]
+
+    events, nodes, queues, neighbours = run_concurrently(
         read_if(
             queued or needs_events(observed, status), lambda: events_of(cluster, namespace, object_names(observed))
         ),
         read_if(status.reason in UNPLACED, lambda: list_nodes(cluster)),
-        read_if(queued, lambda: _queue(cluster, observed)),
-        read_if(queued, lambda: _same_queue(cluster, namespace, observed)),
+        read_if(queued, queue),
+        read_if(queued, same_queue),
     )
-    return replace(observed, events=tuple(events or ()), nodes=nodes, queues=queue, neighbours=tuple(neighbours or ()))
-
-
-def _queue_name(observed: ObservedObjects) -> str:
-    names = (text_at(one, "spec", "queue") for one in (observed.job_object, *observed.pod_groups))
-    return next((name for name in names if name), "default")
-
-
-def _queue(cluster: PodReader, observed: ObservedObjects) -> list[Manifest] | None:
-    def read() -> list[Manifest]:
-        found = cluster.get(VOLCANO_QUEUE, None, _queue_name(observed))
-        return [] if found is None else [found]
-
-    return if_allowed(cluster, GET_QUEUE, None, read)
-
-
-def _same_queue(cluster: PodReader, namespace: str, observed: ObservedObjects) -> list[Manifest]:
-    name = _queue_name(observed)
-    groups = list_everywhere(cluster, LIST_POD_GROUPS, namespace)
-    return [group for group in groups if (text_at(group, "spec", "queue") or "default") == name]
+    return replace(observed, events=tuple(events or ()), nodes=nodes, queues=queues, neighbours=tuple(neighbours or ()))

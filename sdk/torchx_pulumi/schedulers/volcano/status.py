@@ -7,7 +7,6 @@ the job's own phase. Messages are in `volcano.diagnosis`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from torchx_pulumi.kube.pod_list import PodRow
@@ -73,7 +72,9 @@ def read_volcano(
         return JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND)
     found = list(pods or ())
     phase = text_at(job, "status", "state", "phase")
-    state, reason = _read_phase(job, phase)
+    state, reason = PHASES.get(phase or "", UNREADABLE)
+    if phase is None and text_at(job, "metadata", "name"):
+        state, reason = JobState.SUBMITTED, Reason.SUBMITTED
     roles = read_tasks(job, found, rows or {}, state)
     replicas = [replica for role in roles for replica in role.replicas]
     reason = _find_reason(state, reason, replicas, pod_group)
@@ -81,7 +82,10 @@ def read_volcano(
         reason = Reason.STOPPING
     began, ended = started_at(found), None
     if rows is not None:
-        began = earliest((began, _since(job, "Running")))
+        # `lastTransitionTime` of a condition is when the job was first in that phase.
+        conditions = items_at(job, "status", "conditions")
+        runs = (time_at(one, "lastTransitionTime") for one in conditions if text_at(one, "status") == "Running")
+        began = earliest((began, *runs))
     if state.terminal:
         of_pods = finished_at(found) if rows is None else None
         ended = of_pods or time_at(job, "status", "state", "lastTransitionTime")
@@ -118,7 +122,9 @@ def read_gang_pods(
     roles, missing, gone = group_pods(found), 0, False
     going = pod_group is None or is_being_deleted(pod_group)
     if pods is None:
-        state, reason = _read_counts(pod_group)
+        state, reason = (JobState.SUBMITTED, Reason.SUBMITTED)
+        if any(pod_counts(pod_group)):
+            state, reason = POD_PHASES["Running"]
     else:
         missing, gone = missing_pods(pod_group, found, expected)
         present = [one for role in roles for one in role.replicas]
@@ -219,30 +225,12 @@ def _read_gang(present: Sequence[ReplicaStatus], members: int, missing: int, *, 
     return JobState.FAILED, removed[0] if removed else Reason.POD_GONE
 
 
-def _read_counts(pod_group: Mapping[str, Any] | None) -> Outcome:
-    """Return state and reason from the counts of a PodGroup, if pods may not be read."""
-    started = any(pod_counts(pod_group))
-    return POD_PHASES["Running"] if started else (JobState.SUBMITTED, Reason.SUBMITTED)
-
-
 def pod_counts(pod_group: Mapping[str, Any] | None) -> tuple[int, int, int]:
     """Return how many pods a PodGroup counts as running, succeeded and failed."""
     running, succeeded, failed = (
         number_at(pod_group, "status", key) or 0 for key in ("running", "succeeded", "failed")
     )
     return running, succeeded, failed
-
-
-def _read_phase(job: Mapping[str, Any], phase: str | None) -> Outcome:
-    if phase is None:
-        return (JobState.SUBMITTED, Reason.SUBMITTED) if text_at(job, "metadata", "name") else UNREADABLE
-    return PHASES.get(phase, UNREADABLE)
-
-
-def _since(job: Mapping[str, Any], phase: str) -> datetime | None:
-    """Return when a job was first in a phase. None: it was not, or that is not reported."""
-    conditions = items_at(job, "status", "conditions")
-    return earliest(time_at(one, "lastTransitionTime") for one in conditions if text_at(one, "status") == phase)
 
 
 def _find_reason(

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
-from torchx_pulumi.model.status import JobState, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.schedulers.pods.status import POD_PHASES, Outcome, make_roles, read_replica, read_row, role_of
+from torchx_pulumi.model.status import JobState, ReplicaStatus, RoleStatus
+from torchx_pulumi.schedulers.pods.status import POD_PHASES, make_roles, read_replica, read_row, role_of, without_pod
 from torchx_pulumi.schedulers.volcano.names import pod_name
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_TASK_INDEX, VOLCANO_TASK_SPEC
 
@@ -113,18 +113,9 @@ def _unseen(
     # The same for all: then it is known of each.
     is_certain = not phases or (len(phases) == len(unseen) and len(set(phases)) == 1)
     for place, position in enumerate(unseen):
-        outcome = POD_PHASES[phases[place]] if place < len(phases) else _uncounted(state)
+        outcome = POD_PHASES[phases[place]] if place < len(phases) else without_pod(state, POD_PHASES["Pending"])
         pod = task.pod_name(position) if is_certain else None
         yield ReplicaStatus(id=first + position, pod=pod, state=outcome[0], reason=outcome[1])
-
-
-def _uncounted(state: JobState) -> Outcome:
-    """Return what follows from the state of a job for a replica of which nothing else is known."""
-    if state is JobState.SUCCEEDED:
-        return state, Reason.COMPLETED
-    if state is JobState.CANCELLED:
-        return state, Reason.CANCELLED
-    return (JobState.UNKNOWN, Reason.POD_GONE) if state is JobState.FAILED else POD_PHASES["Pending"]
 
 
 def counted_phases(job: Mapping[str, Any] | None, task: str) -> Counter[str]:
