@@ -18,8 +18,9 @@ import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.stack_state.backend import open_store
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, StackStore, open_store
+from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store
 from torchx_pulumi_stacks.engine import status_writer, write_lock
 
 from tests.e2e.project import eventually
@@ -132,7 +133,7 @@ class Cli:
         return {item["urn"].rpartition("::")[2]: item for item in latest.get("resources") or []}
 
 
-def write(store: StackStore, cli: Cli, observed: Mapping[str, Any], locks: OwnedLocks) -> Recorded:
+def write(store: Store, cli: Cli, observed: Mapping[str, Any], locks: OwnedLocks) -> Recorded:
     """Write an observation that was made earlier."""
     change = StackChange(uid=observed["uid"], observed=observed)
     return status_writer.write_status(store, cli.place, change, locks).outcome
@@ -260,7 +261,8 @@ from pathlib import Path
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, open_store
+from torchx_pulumi.stack_state.backend import open_store
+from torchx_pulumi.storage.stores import FolderStore, ObjectStore
 from torchx_pulumi_stacks.engine.status_writer import write_status
 class Killed(FolderStore):
     def lock(self, path, data):

@@ -14,7 +14,7 @@ from types import TracebackType
 from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
 from torchx_pulumi.model.errors import TakenOverError
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.stack_state.owner import describe_owner, hold, is_same, lease_s, let_go, renewed, this_process
+from torchx_pulumi.storage.owners import describe_owner, hold, is_same, lease_s, let_go, renewed, this_process
 
 
 class Lease:

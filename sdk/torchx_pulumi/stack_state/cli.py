@@ -31,7 +31,7 @@ from torchx_pulumi.stack_state.backend import (
     state_folder,
     without_credentials,
 )
-from torchx_pulumi.stack_state.files import is_file, make_folder, write_new
+from torchx_pulumi.storage.files import is_file, make_folder, write_new
 
 PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 

@@ -26,8 +26,8 @@ from torchx_pulumi.stack_state.checkpoint import (
     decode_checkpoint,
     parse_checkpoint,
 )
-from torchx_pulumi.stack_state.files import is_file, is_folder, names_in, os_error_reason, share, write_new
 from torchx_pulumi.stack_state.stack_locks import Lock, read_lock
+from torchx_pulumi.storage.files import is_file, is_folder, names_in, os_error_reason, share, write_new
 
 MIN_FREE_BYTES = 1_000_000
 """Free space that a launch requires. Its state and history take a tenth of it."""

@@ -19,8 +19,8 @@ from typing import Any
 from torchx_pulumi.model.app_entry import Owner
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.timestamps import parse_time
-from torchx_pulumi.stack_state.files import read_json, remove_file, write_json
-from torchx_pulumi.stack_state.owner import container, is_here, lives, started, started_at, this_process
+from torchx_pulumi.storage.files import read_json, remove_file, write_json
+from torchx_pulumi.storage.owners import container, is_here, lives, started, started_at, this_process
 
 CLOCK_SLACK_S = 5.0
 """Tolerance for clocks that are set, and for boot times in whole seconds."""

@@ -18,7 +18,7 @@ from typing import Protocol
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
-from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend
+from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend, open_store
 from torchx_pulumi.stack_state.checkpoint import (
     DAMAGED,
     Checkpoint,
@@ -28,7 +28,7 @@ from torchx_pulumi.stack_state.checkpoint import (
 )
 from torchx_pulumi.stack_state.cli import NO_STACK, check_organization, choose_organization, last_lines, query
 from torchx_pulumi.stack_state.folder_stack import FolderStack, backend_error, check_there
-from torchx_pulumi.stack_state.store import READ_TIMEOUT_S, FolderStore, StackStore, is_object_store, open_store
+from torchx_pulumi.storage.stores import READ_TIMEOUT_S, FolderStore, Store, is_object_store
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class CliStacks:
 class StoredStacks:
     """The stacks of a backend in a folder or an object store, read without a process."""
 
-    def __init__(self, backend: str, store: StackStore, cli: CliStacks | None = None) -> None:
+    def __init__(self, backend: str, store: Store, cli: CliStacks | None = None) -> None:
         """Take a store.
 
         Args:

@@ -19,7 +19,6 @@ from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.checkpoint import Checkpoint
 from torchx_pulumi.stack_state.cli import NO_STACK, engine_environment, find_cli, wants_passphrase
 from torchx_pulumi.stack_state.folder_stack import FolderStack, check_layout
-from torchx_pulumi.stack_state.owner import CheckOwner, unowned
 from torchx_pulumi.stack_state.stack_locks import (
     LOCK_RETRY_PAUSES_S,
     LOCKED,
@@ -27,6 +26,7 @@ from torchx_pulumi.stack_state.stack_locks import (
     read_locked_message,
 )
 from torchx_pulumi.stack_state.stacks import read_checkpoint
+from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 from torchx_pulumi_stacks.engine.engine_semaphore import EngineSlot
 from torchx_pulumi_stacks.engine.event_log import EngineNotes, is_of_other_passphrase

@@ -17,9 +17,9 @@ from types import TracebackType
 
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.stack_state.file_lock import held
-from torchx_pulumi.stack_state.files import make_folder, names_in
-from torchx_pulumi.stack_state.owner import CheckOwner, unowned
+from torchx_pulumi.storage.files import make_folder, names_in
+from torchx_pulumi.storage.locks import held
+from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 from torchx_pulumi_stacks.engine.host_limits import usable_cores, usable_memory_mb
 

@@ -33,7 +33,7 @@ from torchx_pulumi.stack_state.checkpoint import (
     with_values,
 )
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import StackStore, Stored
+from torchx_pulumi.storage.stores import Store, Stored
 
 from torchx_pulumi_stacks.engine.write_lock import RETRY_PAUSES_S, Hold, stack_lock
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 def write_status(
-    store: StackStore,
+    store: Store,
     place: StackRef,
     change: StackChange,
     owned: OwnedLocks,
@@ -75,7 +75,7 @@ def write_status(
 
 
 def _write(
-    store: StackStore, place: StackRef, change: StackChange, owned: OwnedLocks, *, program_stacks: bool
+    store: Store, place: StackRef, change: StackChange, owned: OwnedLocks, *, program_stacks: bool
 ) -> Written | None:
     """Write once; see `write_status`. None: another process holds the lock, or has changed the state."""
     found = _find(store, place)
@@ -119,7 +119,7 @@ def _too_slow(place: StackRef, hold: Hold) -> Written:
     return Written(outcome=Recorded.DEFERRED)
 
 
-def _find(store: StackStore, place: StackRef) -> tuple[str, Stored] | None:
+def _find(store: Store, place: StackRef) -> tuple[str, Stored] | None:
     """Return path and content of a stack's checkpoint. None: there is none, or it has another format."""
     path = f".pulumi/stacks/{place.project}/{place.stack}.json"
     found = [(name, stored) for name in (path, f"{path}.gz") if (stored := store.read(name)) is not None]

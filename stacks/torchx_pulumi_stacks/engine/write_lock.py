@@ -17,9 +17,9 @@ from getpass import getuser
 from typing import Any
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
-from torchx_pulumi.stack_state.owner import container, this_process
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, is_of_ended_container, lock_of
-from torchx_pulumi.stack_state.store import StackStore
+from torchx_pulumi.storage.owners import container, this_process
+from torchx_pulumi.storage.stores import Store
 
 HOLD_S = 1.0
 """Maximum time for which a writer of a status holds the lock."""
@@ -61,9 +61,7 @@ class Hold:
 
 
 @contextmanager
-def stack_lock(
-    store: StackStore, place: StackRef, owned: OwnedLocks, *, limit_s: float = HOLD_S
-) -> Iterator[Hold | None]:
+def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: float = HOLD_S) -> Iterator[Hold | None]:
     """Acquire the lock of a stack in Pulumi's format. None: another process holds it.
 
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
@@ -97,7 +95,7 @@ def stack_lock(
             owned.forget(note)
 
 
-def clear_dead_locks(store: StackStore, backend: str, owned: Callable[[StackRef], OwnedLocks]) -> None:
+def clear_dead_locks(store: Store, backend: str, owned: Callable[[StackRef], OwnedLocks]) -> None:
     """Remove our own locks that are not held any more from all stacks of a backend.
 
     Args:
@@ -116,7 +114,7 @@ def lock_folder(place: StackRef) -> str:
     return f".pulumi/locks/{ORGANIZATION}/{place.project}/{place.stack}"
 
 
-def _locks(store: StackStore, folder: str, owned: OwnedLocks) -> list[str]:
+def _locks(store: Store, folder: str, owned: OwnedLocks) -> list[str]:
     """Remove our own locks that are not held any more, and return the names of the other locks."""
     stay = []
     for name in store.names(folder):

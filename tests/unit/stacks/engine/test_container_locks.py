@@ -14,8 +14,8 @@ import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Forgotten, Recorded
-from torchx_pulumi.stack_state import owner as owner_module
-from torchx_pulumi.stack_state.store import FolderStore
+from torchx_pulumi.storage import owners as owner_module
+from torchx_pulumi.storage.stores import FolderStore
 from torchx_pulumi_stacks.engine import AutomationDriver, write_lock
 from torchx_pulumi_stacks.engine.write_lock import lock_folder, stack_lock
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import DeployError, TakenOverError
-from torchx_pulumi.stack_state import owner as owner_module
-from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.stack_state.stack_locks import Lock, LockNote, OwnedLocks, read_locked_message
+from torchx_pulumi.storage import owners as owner_module
+from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi_stacks.engine import app_stack, process
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.process import end_orphaned_engines, run_cli

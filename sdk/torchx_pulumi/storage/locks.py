@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchx_pulumi.model.app_entry import Owner
-from torchx_pulumi.stack_state.files import file_error, make_folder
-from torchx_pulumi.stack_state.owner import describe_owner, hold, is_working, let_go, this_process
+from torchx_pulumi.storage.files import file_error, make_folder
+from torchx_pulumi.storage.owners import describe_owner, hold, is_working, let_go, this_process
 
 NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 """Error numbers of a file system without locks."""

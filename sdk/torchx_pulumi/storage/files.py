@@ -12,9 +12,10 @@ import errno
 import json
 import os
 import stat
-import tempfile
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torchx_pulumi.model.errors import DeployError
 
@@ -90,36 +91,49 @@ def read_json(path: Path) -> Any:
         raise DeployError(f"{path} is not valid JSON: {error}; fix the file, or move it away") from error
 
 
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int = 0o666, sync: bool = False, folder: Path | None = None) -> Iterator[BinaryIO]:
+    """Write a file atomically: readers see the old file or the new one. An error in the block leaves the old one.
+
+    Args:
+        path: The file.
+        mode: Its permissions, before the umask.
+        sync: Keep the file also after a power failure, for the price of some milliseconds.
+        folder: Existing folder of the temporary file, on the same file system. None: that of the file.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    temporary = (folder or path.parent) / f".{uuid.uuid4().hex}.tmp"
+    try:
+        with _created(temporary, mode) as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically: readers see the old value or the new one, also after a power failure.
+    """Write a JSON file atomically, for its owner only; see `replacing`. Missing folders are created.
 
     Raises:
         DeployError: The file cannot be written, for example because the disk is full or the folder is read-only.
     """
-    temporary = ""
-    try:
-        handle, temporary = _temporary_file(path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            # `json.dump` writes by Python code, which takes five times as long as `json.dumps`.
-            file.write(json.dumps(value, separators=(",", ":")))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-        temporary = ""
-    except OSError as error:
-        raise file_error(path, "written", error) from error
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-
-
-def _temporary_file(folder: Path) -> tuple[int, str]:
-    for _ in range(10):
-        make_folder(folder)
-        # Another process may remove the folder while it is empty.
-        with contextlib.suppress(FileNotFoundError):
-            return tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
-    return tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+    # `json.dump` writes by Python code, which takes five times as long as `json.dumps`.
+    data = json.dumps(value, separators=(",", ":")).encode()
+    for left in reversed(range(10)):
+        make_folder(path.parent)
+        try:
+            with replacing(path, mode=0o600, sync=True) as file:
+                file.write(data)
+            return
+        except OSError as error:
+            # Another process may remove the folder while it is empty.
+            if not left or not isinstance(error, FileNotFoundError):
+                raise file_error(path, "written", error) from error
 
 
 def remove_file(path: Path) -> None:
@@ -150,7 +164,7 @@ def write_new(path: Path, text: str, *, mode: int = 0o666) -> None:
         FileExistsError: The file exists.
         OSError: The file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
         _write_exclusively(temporary, text, mode)
         try:
@@ -164,10 +178,10 @@ def write_new(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def _write_exclusively(path: Path, text: str, mode: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    file = _created(path, mode)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with file:
+            file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
@@ -175,16 +189,34 @@ def _write_exclusively(path: Path, text: str, mode: int) -> None:
         raise
 
 
-def make_folder(path: Path) -> None:
+def _created(path: Path, mode: int) -> BinaryIO:
+    """Create a file and open it for writing.
+
+    Raises:
+        FileExistsError: The file exists.
+    """
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
+
+
+def make_private_folder(path: Path) -> None:
     """Create a folder and its missing parents with mode 0700; existing folders keep their mode.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
+    for folder in (*reversed(path.parents), path):
+        if not is_folder(folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder of the local index; see `make_private_folder`.
 
     Raises:
         DeployError: The folder cannot be created.
     """
     try:
-        for folder in (*reversed(path.parents), path):
-            if not is_folder(folder):
-                folder.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(path)
     except OSError as error:
         raise file_error(path, "made", error) from error
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.stack_state import file_lock
-from torchx_pulumi.stack_state.file_lock import held, locked
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage import locks as file_lock
+from torchx_pulumi.storage.locks import held, locked
+from torchx_pulumi.storage.owners import this_process
 
 # Python 3.12 and later warn of a fork in a process with threads, which is what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
