@@ -26,8 +26,9 @@ from torchx_pulumi.stack_state.checkpoint import (
     decode_checkpoint,
     parse_checkpoint,
 )
-from torchx_pulumi.stack_state.stack_locks import Lock, read_lock
+from torchx_pulumi.stack_state.stack_locks import Lock, clear_locks, lock_folder, read_locks
 from torchx_pulumi.storage.files import is_file, is_folder, names_in, os_error_reason, share, write_new
+from torchx_pulumi.storage.stores import FolderStore
 
 MIN_FREE_BYTES = 1_000_000
 """Free space that a launch requires. Its state and history take a tenth of it."""
@@ -46,6 +47,7 @@ class FolderStack:
 
     def __init__(self, root: Path, ref: StackRef) -> None:
         self._folder = root / ".pulumi"
+        self._store = FolderStore(root)
         self._ref = ref
         self._is_own = root == backend_folder(own_backend())
 
@@ -140,13 +142,10 @@ class FolderStack:
         Raises:
             DeployError: They cannot be read.
         """
-        folder = self._lock_folder()
         try:
-            names = names_in(folder)
+            return read_locks(self._store, lock_folder(self._ref))
         except OSError as error:
             raise backend_error(self._ref.backend, error) from error
-        found = (read_lock(folder / name) for name in names if name.endswith(".json"))
-        return [lock for lock in found if lock is not None]
 
     def clear_locks(self, is_dead: Callable[[Lock], bool]) -> list[Lock]:
         """Remove locks of dead engines, and attribute files that were cut off; return the other locks.
@@ -157,20 +156,13 @@ class FolderStack:
         Raises:
             DeployError: The folder cannot be written.
         """
-        stay = []
         try:
             for path in self.path.parent.glob(f"{self._ref.stack}.json*.attrs"):
                 if not _is_json(path):
                     path.unlink(missing_ok=True)
-            for lock in self.locks():
-                if lock.path is None or not is_dead(lock):
-                    stay.append(lock)
-                    continue
-                lock.path.unlink(missing_ok=True)
-                lock.path.with_name(f"{lock.path.name}.attrs").unlink(missing_ok=True)
+            return clear_locks(self._store, lock_folder(self._ref), is_dead)
         except OSError as error:
             raise backend_error(self._ref.backend, error) from error
-        return stay
 
     def sweep(self, *, state: bool) -> None:
         """Remove the files that the engine leaves of a stack: history, backups, lock folder, unfinished files.
@@ -187,11 +179,12 @@ class FolderStack:
             for folder in ("history", "backups"):
                 shutil.rmtree(self._folder / folder / project / stack, ignore_errors=True)
             # Pulumi writes each file under such a name; of a killed engine it stays.
-            unfinished = (self._lock_folder().glob("*.tmp"), self.path.parent.glob(f"{stack}.json*.tmp"))
+            locks = self._folder.parent / lock_folder(self._ref)
+            unfinished = (locks.glob("*.tmp"), self.path.parent.glob(f"{stack}.json*.tmp"))
             for path in chain(*unfinished):
                 path.unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError, OSError):
-                self._lock_folder().rmdir()
+                locks.rmdir()
             names = [f"{stack}.json.bak", f"{stack}.json.gz.bak"]
             for name in [*names, *([f"{stack}.json.gz", f"{stack}.json"] if state else [])]:
                 for suffix in (".attrs", ""):
@@ -205,9 +198,6 @@ class FolderStack:
             return next((path for path in paths if is_file(path)), None)
         except OSError as error:
             raise backend_error(self._ref.backend, error) from error
-
-    def _lock_folder(self) -> Path:
-        return self._folder / "locks" / ORGANIZATION / self._ref.project / self._ref.stack
 
 
 def check_layout(root: Path, backend: str) -> None:

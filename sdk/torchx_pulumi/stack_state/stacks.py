@@ -28,12 +28,12 @@ from torchx_pulumi.stack_state.checkpoint import (
 )
 from torchx_pulumi.stack_state.cli import NO_STACK, check_organization, choose_organization, last_lines, query
 from torchx_pulumi.stack_state.folder_stack import FolderStack, backend_error, check_there
+from torchx_pulumi.stack_state.stack_locks import LOCKS
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S, FolderStore, Store, is_object_store
 
 logger = logging.getLogger(__name__)
 
 STACKS = ".pulumi/stacks"
-LOCKS = f".pulumi/locks/{ORGANIZATION}"
 SUFFIXES = (".json", ".json.gz")
 """Suffixes of the checkpoint files that are read directly."""
 

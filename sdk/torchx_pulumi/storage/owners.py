@@ -110,7 +110,7 @@ def life_of(owner: Owner | None) -> Life:
     """Return the state of an owner. ENDED: there is no owner."""
     if owner is None:
         return Life.ENDED
-    if _is_near(owner):
+    if is_here(owner):
         if owner.claim and owner.pid == os.getpid() and owner.started == started(owner.pid):
             with _guard:
                 return Life.WORKS if (owner.claim, owner.pid) in _held else Life.ENDED
@@ -127,7 +127,7 @@ def describe_owner(owner: Owner | None) -> str:
     """Return a description of an owner: process id, host, and time since its last lease renewal."""
     if owner is None:
         return "another process"
-    where = "" if _is_near(owner) else " (which cannot be seen from here)"
+    where = "" if is_here(owner) else " (which cannot be seen from here)"
     seen = "" if owner.seen_at is None else f", last seen {_age(time.time() - owner.seen_at)} ago"
     return f"process {owner.pid} on {owner.host}{where}{seen}"
 
@@ -214,14 +214,11 @@ def container() -> dict[str, str] | None:
     return {"pod_uid": pod_uid, "started": first} if pod_uid and first else None
 
 
-def is_here(boot: str | None, namespace: int | None) -> bool:
-    """Return whether this process runs in the same boot and PID namespace."""
-    return boot is not None and namespace == pid_namespace() and _is_same_boot(boot, boot_id())
-
-
-def _is_near(owner: Owner) -> bool:
-    """Return whether an owner's process can be looked up from here."""
-    return is_here(owner.boot_id, owner.pid_namespace)
+def is_here(owner: Owner) -> bool:
+    """Return whether an owner's process can be looked up from here: it is of the same boot and PID namespace."""
+    return (
+        owner.boot_id is not None and owner.pid_namespace == pid_namespace() and _is_same_boot(owner.boot_id, boot_id())
+    )
 
 
 def _is_same_boot(one: str, other: str) -> bool:

@@ -21,7 +21,7 @@ from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, open_store, state_folder
 from torchx_pulumi.stack_state.folder_stack import FolderStack, check_there
 from torchx_pulumi.stack_state.last_observed import LastObservedReader
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, clear_dead_locks
 from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks
 from torchx_pulumi.storage.owners import CheckOwner, unowned
 from torchx_pulumi.storage.stores import Store
@@ -32,7 +32,6 @@ from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
 from torchx_pulumi_stacks.engine.stack_removal import remove_stack
 from torchx_pulumi_stacks.engine.status_writer import write_status
 from torchx_pulumi_stacks.engine.work_dir import place_key
-from torchx_pulumi_stacks.engine.write_lock import clear_dead_locks
 
 logger = logging.getLogger(__name__)
 

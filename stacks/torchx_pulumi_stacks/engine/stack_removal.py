@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.runs.driver import Forgotten
 from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, decode_checkpoint
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder, retried, stack_lock
 from torchx_pulumi.storage.stores import Store
-
-from torchx_pulumi_stacks.engine.write_lock import RETRY_PAUSES_S, lock_folder, stack_lock
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +33,7 @@ def remove_stack(store: Store, place: StackRef, owned: OwnedLocks, may_go: Calla
         may_go: Called under the lock with the text of the state; returns whether the stack is removed.
     """
     try:
-        for pause_s in (*RETRY_PAUSES_S, None):
-            outcome = _remove(store, place, owned, may_go)
-            if outcome is not None:
-                break
-            if pause_s is not None:
-                time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311
+        outcome = retried(lambda: _remove(store, place, owned, may_go))
         if outcome is Forgotten.REMOVED:
             store.remove_if_empty(lock_folder(place))
     except PermissionError as error:

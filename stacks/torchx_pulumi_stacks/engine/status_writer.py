@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -32,10 +31,8 @@ from torchx_pulumi.stack_state.checkpoint import (
     parse_checkpoint,
     with_values,
 )
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_locks import Hold, OwnedLocks, retried, stack_lock
 from torchx_pulumi.storage.stores import Store, Stored
-
-from torchx_pulumi_stacks.engine.write_lock import RETRY_PAUSES_S, Hold, stack_lock
 
 logger = logging.getLogger(__name__)
 
@@ -58,14 +55,8 @@ def write_status(
         program_stacks: Write also to the stack of a user's own program.
     """
     try:
-        for pause_s in (*RETRY_PAUSES_S, None):
-            written = _write(store, place, change, owned, program_stacks=program_stacks)
-            if written is not None:
-                return written
-            if pause_s is not None:
-                # Two writers that gave way to each other must not retry at the same moment.
-                time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311
-        return Written(outcome=Recorded.DEFERRED)
+        written = retried(lambda: _write(store, place, change, owned, program_stacks=program_stacks))
+        return written or Written(outcome=Recorded.DEFERRED)
     except PermissionError as error:
         logger.debug("stack %s is not written: %s", place.stack, error)
         return Written(outcome=Recorded.LEFT)

@@ -27,10 +27,10 @@ from torchx_pulumi.runs.driver import Forgotten
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import SECRET
+from torchx_pulumi.stack_state.stack_locks import lock_folder
 from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
-from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 from tests.unit.controller.old_apps import NOW, SETTINGS, OldApps, root_of, second_component
 from tests.unit.controller.world import App, wait_for

@@ -12,11 +12,10 @@ import fsspec
 import pytest
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Forgotten
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder
 from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store
 from torchx_pulumi_stacks.engine import AutomationDriver, stack_removal
 from torchx_pulumi_stacks.engine.stack_removal import remove_stack
-from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 PLACE = StackRef(backend="", project="torchx", stack="default.train-1")
 OTHERS = ("torchx/default.train-10", "torchx/default.train-1.json", "torchx/default", "torchx2/default.train-1")

@@ -28,11 +28,10 @@ from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.stack_state.backend import open_store
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder
 from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store, Stored
 from torchx_pulumi_stacks.engine import AutomationDriver, status_writer
 from torchx_pulumi_stacks.engine.status_writer import SECRET, write_status
-from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 PLACE = StackRef(backend="", project="torchx", stack="default.train-1")
 PATH = ".pulumi/stacks/torchx/default.train-1.json"
@@ -350,7 +349,7 @@ from pathlib import Path
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 from torchx_pulumi.storage.stores import FolderStore
-from torchx_pulumi_stacks.engine.write_lock import lock_folder, stack_lock
+from torchx_pulumi.stack_state.stack_locks import lock_folder, stack_lock
 
 store, owned = FolderStore(Path({str(tmp_path)!r})), OwnedLocks(Path({str(tmp_path / "work")!r}))
 place = StackRef(backend="", project="torchx", stack="default.train-1")
