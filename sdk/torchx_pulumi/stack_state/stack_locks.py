@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import getpass
+import hashlib
 import json
 import os
 import random
@@ -49,21 +50,15 @@ HOLD_S = 1.0
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Pauses between attempts while another process holds the lock."""
 
-_own = uuid.uuid4().hex[:8]
-"""Beginning of the names of this process' locks."""
+_seed = uuid.uuid4().hex
 
 _held: set[str] = set()
-"""Names of the locks that this process holds now."""
+"""Names of the locks that this process holds now. A forked child has a copy, and begins its own names otherwise."""
 
 
-def _begin_in_child() -> None:
-    """Begin without locks in a forked child: those of its parent are the locks of another process."""
-    global _own
-    _own = uuid.uuid4().hex[:8]
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_begin_in_child)
+def _own() -> str:
+    """Return the beginning of the names of this process' locks."""
+    return hashlib.sha256(f"{_seed} {os.getpid()}".encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +162,7 @@ class OwnedLocks:
     def is_dead(self, lock: Lock) -> bool:
         """Return whether a lock is our own, and its process has ended or could not remove it."""
         name, own, holder = (lock.path or "").rpartition("/")[2], container(), lock.container
-        is_left = name.startswith(_own) and name not in _held
+        is_left = name.startswith(_own()) and name not in _held
         # Another start within the pod is that of an earlier container.
         is_earlier = (
             isinstance(own, dict)
@@ -204,7 +199,7 @@ def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: flo
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
     `Hold.has_time` before it changes anything.
     """
-    folder, name, owner = lock_folder(place), f"{_own}{str(uuid.uuid4())[len(_own) :]}.json", this_process()
+    folder, name, owner = lock_folder(place), f"{_own()}{str(uuid.uuid4())[8:]}.json", this_process()
     if clear_locks(store, folder, owned.is_dead):
         yield None
         return
@@ -224,7 +219,7 @@ def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: flo
         yield hold if not hold.has_time(2) or store.names(folder) == [name] else None
     finally:
         # A child that was forked in the block leaves the lock to its parent.
-        if name in _held:
+        if os.getpid() == owner.pid:
             # If the lock cannot be removed, its note stays.
             try:
                 store.remove(f"{folder}/{name}")
