@@ -31,7 +31,7 @@ from torchx_pulumi.stack_state.backend import (
     state_folder,
     without_credentials,
 )
-from torchx_pulumi.storage.files import is_file, make_folder, write_new
+from torchx_pulumi.storage.files import is_file, make_folder, replacing
 
 PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
@@ -166,8 +166,8 @@ def passphrase_file(folder: Path | None = None) -> Path:
         if not is_file(path):
             make_folder(path.parent)
             # Of several processes, the first one's passphrase stays.
-            with contextlib.suppress(FileExistsError):
-                write_new(path, secrets.token_urlsafe(32), mode=0o600)
+            with contextlib.suppress(FileExistsError), replacing(path, mode=0o600, sync=True, new=True) as file:
+                file.write(secrets.token_urlsafe(32).encode())
         _wait_for_text(path)
     except OSError as error:
         raise DeployError(

@@ -92,7 +92,9 @@ def read_json(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, mode: int = 0o666, sync: bool = False, folder: Path | None = None) -> Iterator[BinaryIO]:
+def replacing(
+    path: Path, *, mode: int = 0o666, sync: bool = False, folder: Path | None = None, new: bool = False
+) -> Iterator[BinaryIO]:
     """Write a file atomically: readers see the old file or the new one. An error in the block leaves the old one.
 
     Args:
@@ -100,8 +102,11 @@ def replacing(path: Path, *, mode: int = 0o666, sync: bool = False, folder: Path
         mode: Its permissions, before the umask.
         sync: Keep the file also after a power failure, for the price of some milliseconds.
         folder: Existing folder of the temporary file, on the same file system. None: that of the file.
+        new: Create the file: of several writers, the first one succeeds. On a file system without hard links, a reader
+            may see the file empty for a moment.
 
     Raises:
+        FileExistsError: The file is `new`, and exists.
         OSError: The file cannot be written.
     """
     temporary = (folder or path.parent) / f".{uuid.uuid4().hex}.tmp"
@@ -111,9 +116,30 @@ def replacing(path: Path, *, mode: int = 0o666, sync: bool = False, folder: Path
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
-        temporary.replace(path)
+        if new:
+            _link(temporary, path, mode)
+        else:
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _link(temporary: Path, path: Path, mode: int) -> None:
+    """Link a file to a new name, or copy it where the file system has no hard links."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        file = _created(path, mode)
+        try:
+            with file:
+                file.write(temporary.read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -148,45 +174,6 @@ def remove_file(path: Path) -> None:
         return
     except OSError as error:
         raise file_error(path, "removed", error) from error
-
-
-def write_new(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Create a file with a text. Of several writers, the first one succeeds; readers see the whole text.
-
-    On a file system without hard links, a reader may see the file empty for a moment.
-
-    Args:
-        path: The file, in an existing folder.
-        text: Its content.
-        mode: Permissions, before the umask.
-
-    Raises:
-        FileExistsError: The file exists.
-        OSError: The file cannot be written.
-    """
-    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    try:
-        _write_exclusively(temporary, text, mode)
-        try:
-            os.link(temporary, path)
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            _write_exclusively(path, text, mode)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write_exclusively(path: Path, text: str, mode: int) -> None:
-    file = _created(path, mode)
-    try:
-        with file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
 
 
 def _created(path: Path, mode: int) -> BinaryIO:
