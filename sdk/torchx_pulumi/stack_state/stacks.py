@@ -72,7 +72,10 @@ class ListedStacks(Protocol):
 
 
 class CliStacks:
-    """The stacks of a backend that only the Pulumi CLI can read: one process for each stack."""
+    """The stacks of a backend that only the Pulumi CLI can read: one process for each stack.
+
+    Methods raise DeployError also if the CLI is not on PATH.
+    """
 
     reads_at_once = 4
     """A `pulumi` process takes about 100 MB."""
@@ -90,11 +93,7 @@ class CliStacks:
         self._organization = organization
 
     def names(self, project: str | None) -> list[StackName]:
-        """Return the stacks of a project, sorted. None: of all projects.
-
-        Raises:
-            DeployError: The CLI is not on PATH, or the backend cannot be reached.
-        """
+        """Return the stacks of a project; see `StoredStacks.names`."""
         words = ["stack", "ls", "--json", *(["--project", project] if project else ["--all"])]
         if self._organization is not None:
             words += ["--organization", self._organization]
@@ -111,19 +110,11 @@ class CliStacks:
         return sorted(names, key=str)
 
     def versions(self, project: str | None = None) -> Mapping[StackName, str]:
-        """Return the stacks of a project with empty versions: the CLI does not tell whether a stack has changed.
-
-        Raises:
-            DeployError: The CLI is not on PATH, or the backend cannot be reached.
-        """
+        """Return the stacks of a project with empty versions: the CLI does not tell whether a stack has changed."""
         return dict.fromkeys(self.names(project), "")
 
     def read(self, name: StackName) -> str:
-        """Export a stack; its secrets stay encrypted.
-
-        Raises:
-            UnreadableStateError: The CLI cannot export the stack.
-        """
+        """Export a stack, whose secrets stay encrypted; see `StoredStacks.read`."""
         full = name.stack
         if name.project:
             owner, slash, stack = name.stack.rpartition("/")
@@ -135,11 +126,7 @@ class CliStacks:
         return done.stdout
 
     def export(self, ref: StackRef) -> str | None:
-        """Export the stack of an app. None: it does not exist.
-
-        Raises:
-            DeployError: The CLI is not on PATH, or cannot export the stack.
-        """
+        """Export the stack of an app. None: it does not exist; see `StoredStacks.export`."""
         words = ["stack", "export", "--stack", ref.cli_name]
         done = query(self._backend, words, project=ref.project)
         if done.returncode == 0:

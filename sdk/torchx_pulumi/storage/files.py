@@ -82,11 +82,11 @@ def read_json(path: Path) -> Any:
         DeployError: The file cannot be read, or is not valid JSON.
     """
     try:
-        return json.loads(path.read_bytes())
-    except ABSENT:
-        return None
-    except OSError as error:
-        raise file_error(path, "read", error) from error
+        with file_errors(path, "read"):
+            try:
+                return json.loads(path.read_bytes())
+            except ABSENT:
+                return None
     except ValueError as error:
         raise DeployError(f"{path} is not valid JSON: {error}; fix the file, or move it away") from error
 
@@ -152,14 +152,15 @@ def write_json(path: Path, value: Any) -> None:
     data = json.dumps(value, separators=(",", ":")).encode()
     for left in reversed(range(10)):
         make_folder(path.parent)
-        try:
-            with replacing(path, mode=0o600, sync=True) as file:
-                file.write(data)
-            return
-        except OSError as error:
-            # Another process may remove the folder while it is empty.
-            if not left or not isinstance(error, FileNotFoundError):
-                raise file_error(path, "written", error) from error
+        with file_errors(path, "written"):
+            try:
+                with replacing(path, mode=0o600, sync=True) as file:
+                    file.write(data)
+                return
+            except FileNotFoundError:
+                # Another process may remove the folder while it is empty.
+                if not left:
+                    raise
 
 
 def remove_file(path: Path) -> None:
@@ -168,12 +169,8 @@ def remove_file(path: Path) -> None:
     Raises:
         DeployError: The file cannot be removed.
     """
-    try:
-        path.unlink(missing_ok=True)
-    except NotADirectoryError:
-        return
-    except OSError as error:
-        raise file_error(path, "removed", error) from error
+    with file_errors(path, "removed"), contextlib.suppress(*ABSENT):
+        path.unlink()
 
 
 def _created(path: Path, mode: int) -> BinaryIO:
@@ -202,10 +199,8 @@ def make_folder(path: Path) -> None:
     Raises:
         DeployError: The folder cannot be created.
     """
-    try:
+    with file_errors(path, "made"):
         make_private_folder(path)
-    except OSError as error:
-        raise file_error(path, "made", error) from error
 
 
 def shared_umask(root: Path | None) -> int | None:
@@ -243,16 +238,19 @@ def share(root: Path, *paths: Path) -> None:
             path.chmod((stat.S_ISGID | 0o777 if stat.S_ISDIR(found.st_mode) else 0o666) & ~umask)
 
 
-def file_error(path: Path, action: str, error: OSError) -> DeployError:
-    """Return the error of a file in the local index, with the reason and what to do.
+@contextlib.contextmanager
+def file_errors(path: Path, action: str) -> Iterator[None]:
+    """Raise errors of a file in the local index as `DeployError`, with the reason and what to do.
 
     Args:
         path: The file.
         action: Past participle: `read`, `written`.
-        error: What the file system raised.
     """
-    advice = "set XDG_STATE_HOME to another folder"
-    return DeployError(f"the record of launched apps: {path} cannot be {action}: {os_error_reason(error, advice)}")
+    try:
+        yield
+    except OSError as error:
+        reason = os_error_reason(error, "set XDG_STATE_HOME to another folder")
+        raise DeployError(f"the record of launched apps: {path} cannot be {action}: {reason}") from error
 
 
 def os_error_reason(error: OSError, advice: str) -> str:

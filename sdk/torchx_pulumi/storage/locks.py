@@ -12,7 +12,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchx_pulumi.storage.files import file_error, make_folder
+from torchx_pulumi.storage.files import file_errors, make_folder
 
 NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 """Error numbers of a file system without locks."""
@@ -75,10 +75,8 @@ def locked(folder: Path) -> Iterator[None]:
     make_folder(folder)
     path = folder / ".lock"
     with contextlib.ExitStack() as stack:
-        try:
+        with file_errors(path, "locked"):
             stack.enter_context(held(path))
-        except OSError as error:
-            raise file_error(path, "locked", error) from error
         yield
 
 
