@@ -91,19 +91,7 @@ def backend_folder(url: str) -> Path | None:
 
 
 def open_store(backend: str, timeout_s: float = REQUEST_TIMEOUT_S) -> Store | None:
-    """Return the files of a backend, which can be accessed without the engine.
-
-    Args:
-        backend: Its URL, as Pulumi accepts it.
-        timeout_s: Timeout of one request to S3.
-
-    Returns:
-        The store. None: the backend is of another kind, or the package for it is not installed, which is logged.
-
-    Raises:
-        PermissionError: The user has no credentials for it.
-        OSError: The store refuses its settings, or the URL is not valid.
-    """
+    """Return the files of a backend; see `stores.open_objects`. None: they cannot be accessed without the engine."""
     folder = backend_folder(backend)
     return open_objects(backend, timeout_s) if folder is None else FolderStore(folder)
 
