@@ -305,13 +305,16 @@ def read_locked_message(text: str) -> list[Lock]:
 
 
 def _lock_of(data: bytes, path: str) -> Lock:
+    lock = Lock(path=path, host="an unknown machine", pid=0, user="an unknown user", timestamp="an unknown time")
     try:
         value: Any = json.loads(data)
+        lock = dataclasses.replace(lock, container=value.get("container"))
         user, timestamp = str(value.get("username")), str(value.get("timestamp"))
-        held_in, pid, host = value.get("container"), int(value["pid"]), str(value["hostname"])
+        return dataclasses.replace(
+            lock, host=str(value["hostname"]), pid=int(value["pid"]), user=user, timestamp=timestamp
+        )
     except DAMAGED:
-        return Lock(path=path, host="an unknown machine", pid=0, user="an unknown user", timestamp="an unknown time")
-    return Lock(path=path, host=host, pid=pid, user=user, timestamp=timestamp, container=held_in)
+        return lock
 
 
 def _read_note(path: Path) -> LockNote | None:
