@@ -146,7 +146,7 @@ class FolderStore:
         try:
             with os.scandir(self._root / folder) as entries:
                 return sorted(entry.name for entry in entries if entry.is_file())
-        except FileNotFoundError:
+        except ABSENT:
             return []
 
     def paths(self, folder: str) -> list[str]:
