@@ -9,7 +9,7 @@ from typing import Any, Final
 import pulumi
 import pulumi_kubernetes as kubernetes
 from torchx_pulumi.schedulers.watching import forget_permissions, rbac_rules, watch_permissions
-from torchx_pulumi.stack_state.owner import POD_VARIABLE
+from torchx_pulumi.storage.owners import POD_VARIABLE
 
 from torchx_pulumi_stacks.controller_config import ControllerConfig
 

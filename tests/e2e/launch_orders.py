@@ -24,7 +24,7 @@ from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.stack_state.backend import stack_name
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi_stacks.engine.work_dir import place_key
 
 from tests.e2e.project import eventually

@@ -24,7 +24,7 @@ from torchx_pulumi.model.errors import ClusterError, DeployError, RefusedError
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine import process as engine_module
 from torchx_pulumi_stacks.engine.work_dir import place_key

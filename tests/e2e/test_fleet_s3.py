@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.fleet.collect import read_fleet
+from torchx_pulumi.stack_state.backend import open_store
 from torchx_pulumi.stack_state.stacks import CliStacks, open_stacks
-from torchx_pulumi.stack_state.store import open_store
 
 from tests.s3_server import S3Backend
 from tests.unit.fleet.collect.states import checkpoint, output

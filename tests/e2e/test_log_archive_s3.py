@@ -10,7 +10,7 @@ from aiobotocore.httpsession import AIOHTTPSession
 from torchx_pulumi.log_archive import Archive, ArchivedCluster, copy_log, open_archive
 from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.logs import LogQuery, read_lines
-from torchx_pulumi.stack_state.store import UPLOAD_BYTES
+from torchx_pulumi.storage.stores import UPLOAD_BYTES
 
 from tests.s3_server import S3Backend
 from tests.unit.log_archive.clusters import PodCluster, only_run

@@ -13,7 +13,7 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Forgotten
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.stack_state.store import open_store
+from torchx_pulumi.stack_state.backend import open_store
 from torchx_pulumi_stacks.engine import AutomationDriver
 
 from tests.e2e.project import eventually

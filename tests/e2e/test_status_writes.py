@@ -18,9 +18,11 @@ import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.stack_state import stack_locks
+from torchx_pulumi.stack_state.backend import open_store
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, StackStore, open_store
-from torchx_pulumi_stacks.engine import status_writer, write_lock
+from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store
+from torchx_pulumi_stacks.engine import status_writer
 
 from tests.e2e.project import eventually
 
@@ -132,7 +134,7 @@ class Cli:
         return {item["urn"].rpartition("::")[2]: item for item in latest.get("resources") or []}
 
 
-def write(store: StackStore, cli: Cli, observed: Mapping[str, Any], locks: OwnedLocks) -> Recorded:
+def write(store: Store, cli: Cli, observed: Mapping[str, Any], locks: OwnedLocks) -> Recorded:
     """Write an observation that was made earlier."""
     change = StackChange(uid=observed["uid"], observed=observed)
     return status_writer.write_status(store, cli.place, change, locks).outcome
@@ -238,7 +240,7 @@ def test_writes_beside_up_refresh_and_destroy_lose_nothing(cli: Cli, tmp_path: P
     resources = cli.resources()
     assert attempt_in(resources) == max(writer.written, 1)
     assert {f"extra-{number}" for number in range(extra)} < resources.keys()
-    assert max(writer.held_s) < write_lock.HOLD_S
+    assert max(writer.held_s) < stack_locks.HOLD_S
     assert list((cli.backend / ".pulumi/locks").rglob("*.json")) == []
     assert list(cli.backend.rglob("*.tmp")) == []
     cli.run("preview", "--expect-no-changes")
@@ -260,7 +262,8 @@ from pathlib import Path
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, open_store
+from torchx_pulumi.stack_state.backend import open_store
+from torchx_pulumi.storage.stores import FolderStore, ObjectStore
 from torchx_pulumi_stacks.engine.status_writer import write_status
 class Killed(FolderStore):
     def lock(self, path, data):
@@ -308,8 +311,8 @@ def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
     # It is put off while the server is too slow for the time for which a lock may be held.
     eventually(lambda: write(store, cli, seen, owned) is Recorded.WRITTEN)
     assert write(store, cli, seen, owned) is Recorded.KNOWN
-    assert max(held_s) < write_lock.HOLD_S
-    assert store.names(write_lock.lock_folder(cli.place)) == []
+    assert max(held_s) < stack_locks.HOLD_S
+    assert store.names(stack_locks.lock_folder(cli.place)) == []
     for step in (("preview", "--expect-no-changes"), ("refresh", "--yes", "--skip-preview"), ("up", "--yes")):
         cli.run(*step)
     path = ".pulumi/stacks/torchx/dev.json"
@@ -319,7 +322,7 @@ def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
     (run,) = [item for item in latest["resources"] if item["type"] == "torchx:index:VolcanoTrainingJob"]
     assert run["outputs"]["observed"] == seen
     # A lock of the CLI is respected, and a version that somebody has replaced is not overwritten.
-    found.lock(f"{write_lock.lock_folder(cli.place)}/of-somebody.json", b"{}")
+    found.lock(f"{stack_locks.lock_folder(cli.place)}/of-somebody.json", b"{}")
     later = {**seen, "attempt": 2}
     assert write(store, cli, later, owned) is Recorded.DEFERRED
     found.write(path, stored.data + b"\n")

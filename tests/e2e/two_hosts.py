@@ -22,7 +22,7 @@ import psutil
 import torchx.schedulers.ids
 from torchx import specs
 from torchx_pulumi.model.errors import TorchxPulumiError
-from torchx_pulumi.stack_state.owner import pid_namespace
+from torchx_pulumi.storage.owners import pid_namespace
 from torchx_pulumi.torchx_adapter import lookup
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_stacks.entrypoints import create_volcano

@@ -6,13 +6,13 @@ import argparse
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.schedulers.registry import scheduler_names
+from torchx_pulumi.storage.files import replacing
 
 if TYPE_CHECKING:
     from torchx_pulumi.fleet.collect import Selection
@@ -122,18 +122,8 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         TorchxPulumiError: It cannot be written.
     """
-    temporary: Path | None = None
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
+        with replacing(path) as file:
+            file.write(text.encode())
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise TorchxPulumiError(f"--html {path}: cannot be written: {error.strerror or error}") from error

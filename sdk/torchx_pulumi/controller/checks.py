@@ -17,9 +17,9 @@ from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.schedulers.watching import forget_permissions
 from torchx_pulumi.stack_state.backend import backend_folder
-from torchx_pulumi.stack_state.files import os_error_reason
 from torchx_pulumi.stack_state.folder_stack import check_there
 from torchx_pulumi.stack_state.stacks import CliStacks, open_stacks
+from torchx_pulumi.storage.files import os_error_reason
 
 WRITABLE = "file://, s3://, gs:// and azblob://"
 """Backends whose stacks are written without the engine."""

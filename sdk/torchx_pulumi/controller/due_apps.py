@@ -22,10 +22,10 @@ from torchx_pulumi.model.object_fields import is_being_deleted, items_at, mappin
 from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.stack_state.backend import backend_url
-from torchx_pulumi.stack_state.owner import is_working
-from torchx_pulumi.stack_state.store import READ_TIMEOUT_S, StackStore, open_store
+from torchx_pulumi.stack_state.backend import backend_url, open_store
 from torchx_pulumi.stack_state.update_history import HISTORY, read_updates
+from torchx_pulumi.storage.owners import is_working
+from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
 
 SOON = (JobState.SUCCEEDED, JobState.CANCELLED)
 """States of apps that are forgotten first. Failed ones, and those whose end was not seen, stay longer."""
@@ -68,7 +68,7 @@ class DueApps:
         self._shared = shared
         self._settings = settings
         self._index = index
-        self._stores: dict[str, StackStore] = {}
+        self._stores: dict[str, Store] = {}
 
     def find(self, app: TrackedApp, text: str, seen: Mapping[str, Any] | None = None) -> Due:
         """Return an app that may be forgotten now, by its stack and by its cluster as they are at this moment.

@@ -23,7 +23,7 @@ from torchx_pulumi.model.versions import (
     read_version,
     version_text,
 )
-from torchx_pulumi.stack_state.files import is_file, is_folder, path_exists
+from torchx_pulumi.storage.files import is_file, is_folder, path_exists
 
 MIN_FREE_BYTES = 100_000_000
 """A state folder with less free space is a problem."""

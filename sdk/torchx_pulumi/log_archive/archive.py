@@ -8,15 +8,15 @@ import json
 import logging
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import BinaryIO, cast
 
 from torchx_pulumi.log_archive.keys import RECORD, RunKey, escape, is_file_of_run, read_key
 from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, read_run, write_run
-from torchx_pulumi.log_archive.storage import LogStorage
 from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +37,22 @@ class Archive:
     ENOSPC if it is full.
     """
 
-    def __init__(self, storage: LogStorage, name: str) -> None:
-        """Take a storage.
+    def __init__(self, store: Store | Callable[[], Store], name: str) -> None:
+        """Take a store.
 
         Args:
-            storage: Where the files are.
+            store: Where the files are; or a function that returns that, which is called by the first access.
             name: What messages call the archive: its URL without credentials.
         """
-        self._storage = storage
+        self._given = store
         self.name = name
+
+    @property
+    def _store(self) -> Store:
+        # Two threads may both call the function; one of their stores is dropped.
+        if not isinstance(self._given, (FolderStore, ObjectStore)):
+            self._given = self._given()
+        return self._given
 
     def check_writable(self) -> None:
         """Write a small file and remove it.
@@ -54,8 +61,8 @@ class Archive:
             OSError: The archive cannot be written.
         """
         path = f"{escape('check-' + uuid.uuid4().hex)}.tmp"
-        self._storage.put(path, io.BytesIO(b"check"))
-        self._storage.remove(path)
+        self._store.upload(path, io.BytesIO(b"check"))
+        self._store.remove(path)
 
     def index(self, job: ArchivedJob | None = None) -> list[RunKey]:
         """Return the keys of the archived runs of a job, or of all jobs, by one listing. No record is read."""
@@ -73,7 +80,7 @@ class Archive:
 
     def _keys_in(self, folder: str) -> list[RunKey]:
         start = f"{folder}/" if folder else ""
-        paths = (f"{start}{path}" for path in self._storage.paths(folder) if path.endswith(RECORD))
+        paths = (f"{start}{path}" for path in self._store.paths(folder) if path.endswith(RECORD))
         return [key for key in map(read_key, paths) if key is not None]
 
     def of_app(self, namespace: str, job_name: str) -> list[RunKey]:
@@ -89,7 +96,7 @@ class Archive:
 
     def find(self, key: RunKey) -> ArchivedRun | None:
         """Return the record of a run. None: it is not archived, or its record is damaged, which is logged."""
-        data = self._storage.read(key.record)
+        data = self._store.read_bytes(key.record)
         if data is None:
             return None
         try:
@@ -120,13 +127,13 @@ class Archive:
         written = key if run.complete else partial
         if not run.complete and self._has_more(key, partial, run):
             return
-        self._storage.put(written.log, log)
+        self._store.upload(written.log, log)
         text = json.dumps(write_run(run), separators=(",", ":"))
-        self._storage.put(written.record, io.BytesIO(text.encode()))
-        if run.complete and self._storage.read(partial.record) is not None:
+        self._store.upload(written.record, io.BytesIO(text.encode()))
+        if run.complete and self._store.read_bytes(partial.record) is not None:
             # The record first: without one, a log does not count.
-            self._storage.remove(partial.record)
-            self._storage.remove(partial.log)
+            self._store.remove(partial.record)
+            self._store.remove(partial.log)
 
     def remove(self, job: ArchivedJob) -> int:
         """Remove the logs of all runs of a job, and return how many there were. Other files in its folder stay.
@@ -134,16 +141,16 @@ class Archive:
         A removal that is interrupted is completed by the next one: the records go first, and a log without its record
         does not count.
         """
-        paths = [f"{job.folder}/{path}" for path in self._storage.paths(job.folder)]
+        paths = [f"{job.folder}/{path}" for path in self._store.paths(job.folder)]
         found = sorted(filter(is_file_of_run, paths), key=lambda path: not path.endswith(RECORD))
         for path in found:
-            self._storage.remove(path)
-        self._storage.remove_empty_folders(job.folder)
+            self._store.remove(path)
+        self._store.remove_empty_folders(job.folder)
         return len(newest_copies(key for key in map(read_key, found) if key is not None))
 
     def _has_more(self, key: RunKey, partial: RunKey, run: ArchivedRun) -> bool:
         """Return whether there is a complete copy of a run, or an incomplete one of at least as many bytes."""
-        if self._storage.read(key.record) is not None:
+        if self._store.read_bytes(key.record) is not None:
             return True
         known = self.find(partial)
         return known is not None and known.bytes >= run.bytes
@@ -156,7 +163,7 @@ class Archive:
         """
         where = f"{self.name}: {key.log}"
         try:
-            file = self._storage.open(key.log)
+            file = self._store.open(key.log)
             if file is None:
                 raise ClusterError(f"{where} does not exist, although its record does", reason="NotFound")
             with file, gzip.open(file, "rb") as unpacked:

@@ -21,7 +21,7 @@ from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers import find_backend
-from torchx_pulumi.stack_state.files import os_error_reason
+from torchx_pulumi.storage.files import os_error_reason
 
 AT_ONCE = 64
 """Running containers whose logs are followed; those of others are read once."""

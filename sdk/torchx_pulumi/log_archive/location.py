@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
 from torchx_pulumi.log_archive.archive import Archive
-from torchx_pulumi.log_archive.storage import FolderStorage, ObjectStorage
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.redaction import passwords_of, without_password
 from torchx_pulumi.stack_state.backend import FILE_SCHEME, backend_folder
+from torchx_pulumi.storage.stores import FolderStore, ObjectStore, open_objects
 
 ALLOWED = "an absolute path, file:///path, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix"
 """The forms of a URL, for messages."""
 
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "azblob": "adlfs"}
 """Scheme of an object store to the package that reads and writes it."""
+
+REQUEST_TIMEOUT_S = 30.0
+"""Timeout of one request to an object store."""
 
 
 def check_archive_url(text: str, path: str) -> list[Problem]:
@@ -70,8 +74,15 @@ def open_archive(url: str) -> Archive:
     known = _as_url(url) or url
     folder = backend_folder(known)
     if folder is not None:
-        return Archive(FolderStorage(folder), without_password(url))
-    return Archive(ObjectStorage(known), without_password(url))
+        return Archive(FolderStore(folder), without_password(url))
+    return Archive(partial(_open_objects, known), without_password(url))
+
+
+def _open_objects(url: str) -> ObjectStore:
+    store = open_objects(url, REQUEST_TIMEOUT_S)
+    if store is None:
+        raise OSError(f"objects at {url.partition('?')[0]} cannot be accessed: no client is installed")
+    return store
 
 
 def archive_place(url: str) -> str:

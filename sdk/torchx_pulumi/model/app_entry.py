@@ -69,9 +69,9 @@ class Owner:
     host: str
     pid: int
     started: str
-    """When the process started (`owner.started`), as process ids are used again. Empty: not known."""
+    """When the process started (`owners.started`), as process ids are used again. Empty: not known."""
     boot_id: str | None = None
-    """The boot of the machine that it runs in (`owner.boot_id`). None: not known."""
+    """The boot of the machine that it runs in (`owners.boot_id`). None: not known."""
     pid_namespace: int | None = None
     """Inode of its PID namespace. None: the system has none."""
     claim: str = ""

@@ -16,7 +16,7 @@ from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.stack_state.owner import CheckOwner, unowned
+from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 Still = Callable[[RunEntry], bool]
 """Returns whether a cached entry still describes the app."""

@@ -17,8 +17,8 @@ from torchx_pulumi.model.status import Reason
 from torchx_pulumi.runs.observation import Noted, read_noted, write_noted
 from torchx_pulumi.runs.whereabouts import describe_access, match_identity
 from torchx_pulumi.stack_state.backend import state_folder
-from torchx_pulumi.stack_state.file_lock import locked
-from torchx_pulumi.stack_state.files import file_error, names_in, path_exists, read_json, remove_file, write_json
+from torchx_pulumi.storage.files import file_errors, names_in, path_exists, read_json, remove_file, write_json
+from torchx_pulumi.storage.locks import locked
 
 logger = logging.getLogger(__name__)
 
@@ -269,16 +269,12 @@ class RunIndex:
 
     def _names(self, folder: Path, *, ends: str = ".json") -> list[str]:
         """Return the names in a folder with an ending. Empty: the folder is absent."""
-        try:
+        with file_errors(folder, "read"):
             return [name for name in names_in(folder) if name.endswith(ends) and not name.startswith(".")]
-        except OSError as error:
-            raise file_error(folder, "read", error) from error
 
     def _is_there(self, path: Path) -> bool:
-        try:
+        with file_errors(path, "read"):
             return path_exists(path)
-        except OSError as error:
-            raise file_error(path, "read", error) from error
 
     def _read(self, path: Path) -> RunEntry | None:
         value: Mapping[str, Any] | None = read_json(path)

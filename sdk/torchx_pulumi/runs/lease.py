@@ -6,15 +6,15 @@ want one app the second sees the first as its owner.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 
 from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
 from torchx_pulumi.model.errors import TakenOverError
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.stack_state.owner import describe_owner, hold, is_same, lease_s, let_go, renewed, this_process
+from torchx_pulumi.storage.owners import describe_owner, holding, is_same, lease_s, renewed, this_process
 
 
 class Lease:
@@ -31,15 +31,14 @@ class Lease:
         self._index = index
         self._entry = entry
         self._owner = owner
+        self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Lease:
-        hold(self._owner)
+        self._held.enter_context(holding(self._owner))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        let_go(self._owner)
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
 
     def check(self) -> None:
         """Raise where another process has taken the app over; renew the lease.
@@ -48,8 +47,7 @@ class Lease:
             TakenOverError: Another process has taken it over, and perhaps removed it.
             DeployError: The index cannot be read or written.
         """
-        now = self._index.get(self._entry)
-        owner = self._mine(now)
+        owner = self._mine(self._index.get(self._entry))
         if (owner.lease_until or 0.0) - time.time() < lease_s() * 2 / 3:
             self._index.update(self._entry, lambda now: replace(now or self._entry, owner=renewed(self._mine(now))))
 
@@ -83,19 +81,15 @@ class Lease:
 
     def _mine(self, now: RunEntry | None) -> Owner:
         """Return the owner, which is this process."""
-        if now is None or now.owner is None or not is_same(now.owner, self._owner):
-            who = "is gone: another process has removed it"
-            if now is not None:
-                who = (
-                    f"was taken over by {describe_owner(now.owner)}"
-                    if now.owner
-                    else "was taken over by another process"
-                )
-            raise TakenOverError(
-                f"app {self._entry.app_id} {who}, as the lease of this process had expired; this process has stopped "
-                "and changed nothing more. `torchx status` says what became of the app"
-            )
-        return now.owner
+        if now is not None and now.owner is not None and is_same(now.owner, self._owner):
+            return now.owner
+        who = "is gone: another process has removed it"
+        if now is not None:
+            who = f"was taken over by {describe_owner(now.owner)}"
+        raise TakenOverError(
+            f"app {self._entry.app_id} {who}, as the lease of this process had expired; this process has stopped "
+            "and changed nothing more. `torchx status` says what became of the app"
+        )
 
 
 def claim(index: RunIndex, entry: RunEntry, stage: Stage | None = None) -> Lease | None:

@@ -1,6 +1,6 @@
 """Pulumi backends: their URLs and credentials, the state folder of this user, and the names of stacks.
 
-Nothing here reads a backend; only environment variables are read.
+Nothing here reads a backend or makes a request; only environment variables are read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.redaction import MARK, hide, is_redacted, passwords_of, without_password
 from torchx_pulumi.planning.names import short_hash
+from torchx_pulumi.storage.stores import REQUEST_TIMEOUT_S, FolderStore, Store, open_objects
 
 MAX_STACK_NAME = 100
 """Maximum length of a stack name in Pulumi."""
@@ -87,6 +88,12 @@ def backend_folder(url: str) -> Path | None:
     if not url.startswith(FILE_SCHEME):
         return None
     return Path(unquote(urlsplit(absolute_backend(url)).path) or "/")
+
+
+def open_store(backend: str, timeout_s: float = REQUEST_TIMEOUT_S) -> Store | None:
+    """Return the files of a backend; see `stores.open_objects`. None: they cannot be accessed without the engine."""
+    folder = backend_folder(backend)
+    return open_objects(backend, timeout_s) if folder is None else FolderStore(folder)
 
 
 def is_service(backend: str) -> bool:

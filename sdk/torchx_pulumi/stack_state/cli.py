@@ -31,7 +31,7 @@ from torchx_pulumi.stack_state.backend import (
     state_folder,
     without_credentials,
 )
-from torchx_pulumi.stack_state.files import is_file, make_folder, write_new
+from torchx_pulumi.storage.files import is_file, make_folder, replacing
 
 PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
@@ -150,24 +150,21 @@ def wants_passphrase(ref: StackRef) -> bool:
     return ref.secrets_provider == "passphrase" or not is_service(ref.backend)
 
 
-def passphrase_file(folder: Path | None = None) -> Path:
+def passphrase_file() -> Path:
     """Return the file with this user's passphrase; the first call writes a random one.
 
     Without the passphrase, the secrets in the states of past runs cannot be read; everything else works.
 
-    Args:
-        folder: Folder of the file. None: the user's state folder.
-
     Raises:
         DeployError: The file cannot be written or read.
     """
-    path = (folder or state_folder()) / "passphrase"
+    path = state_folder() / "passphrase"
     try:
         if not is_file(path):
             make_folder(path.parent)
             # Of several processes, the first one's passphrase stays.
-            with contextlib.suppress(FileExistsError):
-                write_new(path, secrets.token_urlsafe(32), mode=0o600)
+            with contextlib.suppress(FileExistsError), replacing(path, mode=0o600, sync=True, new=True) as file:
+                file.write(secrets.token_urlsafe(32).encode())
         _wait_for_text(path)
     except OSError as error:
         raise DeployError(
@@ -319,33 +316,26 @@ def check_organization(backend: str, option: str | None, job: str = "unnamed") -
     """
     if option is None or (option == ORGANIZATION and not is_service(backend)):
         return
+    text = f"is {option!r}, must be the name of an organization: letters, digits, `-`, `_` and `.`"
     if not is_service(backend):
         text = f"is {option!r}, and {backend} has no organizations: leave it out, or name a Pulumi service"
-        raise invalid_job(job, [Problem("pulumi_organization", text)])
-    if not _ORGANIZATION_NAME.fullmatch(option):
-        text = f"is {option!r}, must be the name of an organization: letters, digits, `-`, `_` and `.`"
-        raise invalid_job(job, [Problem("pulumi_organization", text)])
+    elif _ORGANIZATION_NAME.fullmatch(option):
+        return
+    raise invalid_job(job, [Problem("pulumi_organization", text)])
 
 
 def choose_organization(backend: str, option: str | None = None) -> str:
     """Return the organization of stacks in a backend: the option, else this user's default organization.
+
+    Without a default organization, it is the user's own account. The CLI is asked once in a process.
 
     Raises:
         InvalidJobError: The backend has no organizations, or the name is not valid.
         DeployError: The CLI is not on PATH, or the service does not answer.
     """
     check_organization(backend, option)
-    if not is_service(backend):
-        return ORGANIZATION
-    return option or default_organization(backend)
-
-
-def default_organization(backend: str) -> str:
-    """Return this user's default organization, else the user's own account; the CLI is asked once in a process.
-
-    Raises:
-        DeployError: The CLI is not on PATH, or the service does not answer.
-    """
+    if option or not is_service(backend):
+        return option or ORGANIZATION
     key = (backend, cli_environment().get("PULUMI_DEFAULT_ORGANIZATION", ""))
     if key not in _default_organizations:
         found = _ask(backend, ["org", "get-default"]).strip()

@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -26,14 +26,16 @@ from torchx_pulumi.stack_state.checkpoint import (
     decode_checkpoint,
     parse_checkpoint,
 )
-from torchx_pulumi.stack_state.files import is_file, is_folder, names_in, os_error_reason, share, write_new
-from torchx_pulumi.stack_state.stack_locks import Lock, read_lock
+from torchx_pulumi.stack_state.stack_locks import Lock, clear_locks, lock_folder, read_locks
+from torchx_pulumi.storage.files import is_file, is_folder, names_in, os_error_reason, replacing, share
+from torchx_pulumi.storage.stores import FolderStore
 
 MIN_FREE_BYTES = 1_000_000
 """Free space that a launch requires. Its state and history take a tenth of it."""
 
+META_PATH = ".pulumi/meta.yaml"
 META = "version: 1\n"
-"""Content of `.pulumi/meta.yaml` in the layout with one folder per project."""
+"""Content of that file in the layout with one folder per project."""
 
 _VERSION = re.compile(r"^version:\s*(\d+)\s*$", re.MULTILINE)
 
@@ -42,17 +44,15 @@ _STATES = re.compile(r"\.(json|yaml|yml)(\.gz|\.zst)?$")
 
 
 class FolderStack:
-    """One stack in a folder."""
+    """One stack in a folder. Methods raise DeployError if the folder cannot be read or written."""
 
     def __init__(self, root: Path, ref: StackRef) -> None:
-        self._folder = root / ".pulumi"
-        self._ref = ref
-        self._is_own = root == backend_folder(own_backend())
-
-    @property
-    def path(self) -> Path:
+        self.path = root / ".pulumi" / "stacks" / ref.project / f"{ref.stack}.json"
         """Path of its checkpoint."""
-        return self._folder / "stacks" / self._ref.project / f"{self._ref.stack}.json"
+        self._root = root
+        self._store = FolderStore(root)
+        self._ref = ref
+        self._locks = lock_folder(ref)
 
     def exists(self) -> bool:
         """Return whether the stack exists."""
@@ -66,60 +66,48 @@ class FolderStack:
 
         Raises:
             FileExistsError: The stack exists.
-            DeployError: The folder cannot be written.
         """
-        name = f"{ORGANIZATION}/{self._ref.project}/{self._ref.stack}"
-        try:
-            self.path.parent.mkdir(mode=0o700 if self._is_own else 0o777, parents=True, exist_ok=True)
-            share(self._folder.parent, self._folder, self.path.parent.parent, self.path.parent)
+        name, meta, folder = f"{ORGANIZATION}/{self._ref.project}/{self._ref.stack}", META.encode(), self.path.parent
+        is_own = self._root == backend_folder(own_backend())
+        with _backend_errors(self._ref.backend):
+            folder.mkdir(mode=0o700 if is_own else 0o777, parents=True, exist_ok=True)
+            share(self._root, self._root / ".pulumi", folder.parent, folder)
             # Pulumi treats a folder with stacks and without this file as one of the old layout.
-            with contextlib.suppress(FileExistsError):
-                write_new(self._folder / "meta.yaml", META)
-            write_new(self.path, checkpoint_text(name))
-            share(self._folder.parent, self._folder / "meta.yaml", self.path)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            raise backend_error(self._ref.backend, error) from error
+            with contextlib.suppress(FileExistsError), replacing(self._root / META_PATH, new=True, sync=True) as file:
+                file.write(meta)
+            with replacing(self.path, new=True, sync=True) as file:
+                file.write(checkpoint_text(name).encode())
+            share(self._root, self._root / META_PATH, self.path)
 
     def read(self) -> Checkpoint | None:
         """Return the state; if it was cut off, the state before it. None: the stack does not exist.
 
         Raises:
             BackendAbsentError: The folder holds no backend.
-            DeployError: The state cannot be read.
         """
         path = self._present()
         if path is None:
-            check_there(self._folder.parent, self._ref.backend)
+            check_there(self._root, self._ref.backend)
             return None
-        try:
-            return _read(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise backend_error(self._ref.backend, error) from error
-        except UnreadableStateError as error:
+        with _backend_errors(self._ref.backend):
             try:
-                return _read(path.with_name(f"{path.name}.bak"), outdated=True)
-            except (OSError, UnreadableStateError):
-                raise DeployError(
-                    f"the state {path} cannot be read: {error}; it was edited, or is being written", retryable=True
-                ) from error
+                return _read(path)
+            except FileNotFoundError:
+                return None
+            except UnreadableStateError as error:
+                try:
+                    return _read(path.with_name(f"{path.name}.bak"), outdated=True)
+                except (OSError, UnreadableStateError):
+                    raise DeployError(
+                        f"the state {path} cannot be read: {error}; it was edited, or is being written", retryable=True
+                    ) from error
 
     def restore(self) -> None:
-        """Replace a state that was cut off by the state before it.
-
-        Raises:
-            DeployError: The folder cannot be written.
-        """
+        """Replace a state that was cut off by the state before it."""
         path = self._present()
-        if path is None:
-            return
-        try:
-            path.with_name(f"{path.name}.bak").replace(path)
-        except OSError as error:
-            raise backend_error(self._ref.backend, error) from error
+        if path is not None:
+            with _backend_errors(self._ref.backend):
+                path.with_name(f"{path.name}.bak").replace(path)
 
     def check_room(self) -> None:
         """Check that the disk has space for a launch: on a full disk the engine retries for minutes.
@@ -127,87 +115,52 @@ class FolderStack:
         Raises:
             DeployError: Less than 1 MB is free.
         """
-        try:
-            folder = next((each for each in (self._folder, *self._folder.parents) if is_folder(each)), None)
-        except OSError as error:
-            raise backend_error(self._ref.backend, error) from error
-        if folder is not None and shutil.disk_usage(folder).free < MIN_FREE_BYTES:
-            raise backend_error(self._ref.backend, OSError(errno.ENOSPC, "", str(folder)))
+        with _backend_errors(self._ref.backend):
+            folder = next((each for each in (self._root / ".pulumi", *self.path.parents) if is_folder(each)), None)
+            if folder is not None and shutil.disk_usage(folder).free < MIN_FREE_BYTES:
+                raise OSError(errno.ENOSPC, "", str(folder))
 
     def locks(self) -> list[Lock]:
-        """Return the locks on the stack.
-
-        Raises:
-            DeployError: They cannot be read.
-        """
-        folder = self._lock_folder()
-        try:
-            names = names_in(folder)
-        except OSError as error:
-            raise backend_error(self._ref.backend, error) from error
-        found = (read_lock(folder / name) for name in names if name.endswith(".json"))
-        return [lock for lock in found if lock is not None]
+        """Return the locks on the stack."""
+        with _backend_errors(self._ref.backend):
+            return read_locks(self._store, self._locks)
 
     def clear_locks(self, is_dead: Callable[[Lock], bool]) -> list[Lock]:
         """Remove locks of dead engines, and attribute files that were cut off; return the other locks.
 
         Args:
             is_dead: Returns whether the engine of a lock has ended.
-
-        Raises:
-            DeployError: The folder cannot be written.
         """
-        stay = []
-        try:
+        with _backend_errors(self._ref.backend):
             for path in self.path.parent.glob(f"{self._ref.stack}.json*.attrs"):
                 if not _is_json(path):
                     path.unlink(missing_ok=True)
-            for lock in self.locks():
-                if lock.path is None or not is_dead(lock):
-                    stay.append(lock)
-                    continue
-                lock.path.unlink(missing_ok=True)
-                lock.path.with_name(f"{lock.path.name}.attrs").unlink(missing_ok=True)
-        except OSError as error:
-            raise backend_error(self._ref.backend, error) from error
-        return stay
+            return clear_locks(self._store, self._locks, is_dead)
 
     def sweep(self, *, state: bool) -> None:
         """Remove the files that the engine leaves of a stack: history, backups, lock folder, unfinished files.
 
         Args:
             state: Also remove the state, which forgets the stack.
-
-        Raises:
-            DeployError: The folder cannot be written.
         """
-        project, stack = self._ref.project, self._ref.stack
-        try:
+        with _backend_errors(self._ref.backend):
             # The state last: while it exists, an interrupted sweep is repeated.
             for folder in ("history", "backups"):
-                shutil.rmtree(self._folder / folder / project / stack, ignore_errors=True)
+                shutil.rmtree(self._root / ".pulumi" / folder / self._ref.project / self._ref.stack, ignore_errors=True)
             # Pulumi writes each file under such a name; of a killed engine it stays.
-            unfinished = (self._lock_folder().glob("*.tmp"), self.path.parent.glob(f"{stack}.json*.tmp"))
+            unfinished = (self._root / self._locks).glob("*.tmp"), self.path.parent.glob(f"{self.path.name}*.tmp")
             for path in chain(*unfinished):
                 path.unlink(missing_ok=True)
-            with contextlib.suppress(FileNotFoundError, OSError):
-                self._lock_folder().rmdir()
-            names = [f"{stack}.json.bak", f"{stack}.json.gz.bak"]
-            for name in [*names, *([f"{stack}.json.gz", f"{stack}.json"] if state else [])]:
-                for suffix in (".attrs", ""):
-                    (self.path.parent / f"{name}{suffix}").unlink(missing_ok=True)
-        except OSError as error:
-            raise backend_error(self._ref.backend, error) from error
+            self._store.remove_if_empty(self._locks)
+            for suffix in (".bak", ".gz.bak", *((".gz", "") if state else ())):
+                for attributes in (".attrs", ""):
+                    self.path.with_name(f"{self.path.name}{suffix}{attributes}").unlink(missing_ok=True)
 
     def _present(self) -> Path | None:
-        paths = (self.path, self.path.with_name(f"{self.path.name}.gz"))
-        try:
-            return next((path for path in paths if is_file(path)), None)
-        except OSError as error:
-            raise backend_error(self._ref.backend, error) from error
-
-    def _lock_folder(self) -> Path:
-        return self._folder / "locks" / ORGANIZATION / self._ref.project / self._ref.stack
+        with _backend_errors(self._ref.backend):
+            return next(
+                (path for path in (self.path, self.path.with_name(f"{self.path.name}.gz")) if is_file(path)), None
+            )
 
 
 def check_layout(root: Path, backend: str) -> None:
@@ -254,16 +207,25 @@ def check_there(root: Path, backend: str) -> None:
     """
     if root == backend_folder(own_backend()):
         return
-    try:
+    with _backend_errors(backend):
         found, what = is_folder(root / ".pulumi"), "has no folder .pulumi" if is_folder(root) else "is not there"
-    except OSError as error:
-        raise backend_error(backend, error) from error
     if not found:
         raise BackendAbsentError(
             f"the Pulumi backend {without_password(backend)} cannot be read: the folder {root} {what}, so its "
             "stacks are unknown, not deleted. Mount it, or correct the option "
             f"pulumi_backend or PULUMI_BACKEND_URL; if its contents are lost for good, make {root / '.pulumi'}"
         )
+
+
+@contextlib.contextmanager
+def _backend_errors(backend: str) -> Iterator[None]:
+    """Raise errors of a folder as errors of the backend in it, but for FileExistsError."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise backend_error(backend, error) from error
 
 
 def backend_error(backend: str, error: OSError) -> DeployError:

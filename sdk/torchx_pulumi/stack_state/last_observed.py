@@ -9,10 +9,9 @@ from collections.abc import Callable
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.stack_state.backend import backend_url, know_backend
+from torchx_pulumi.stack_state.backend import backend_url, know_backend, open_store
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, read_app
 from torchx_pulumi.stack_state.stacks import StoredStacks
-from torchx_pulumi.stack_state.store import open_store
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Protocol
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
-from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend
+from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend, open_store
 from torchx_pulumi.stack_state.checkpoint import (
     DAMAGED,
     Checkpoint,
@@ -28,12 +28,12 @@ from torchx_pulumi.stack_state.checkpoint import (
 )
 from torchx_pulumi.stack_state.cli import NO_STACK, check_organization, choose_organization, last_lines, query
 from torchx_pulumi.stack_state.folder_stack import FolderStack, backend_error, check_there
-from torchx_pulumi.stack_state.store import READ_TIMEOUT_S, FolderStore, StackStore, is_object_store, open_store
+from torchx_pulumi.stack_state.stack_locks import LOCKS
+from torchx_pulumi.storage.stores import READ_TIMEOUT_S, FolderStore, Store, is_object_store
 
 logger = logging.getLogger(__name__)
 
 STACKS = ".pulumi/stacks"
-LOCKS = f".pulumi/locks/{ORGANIZATION}"
 SUFFIXES = (".json", ".json.gz")
 """Suffixes of the checkpoint files that are read directly."""
 
@@ -72,7 +72,10 @@ class ListedStacks(Protocol):
 
 
 class CliStacks:
-    """The stacks of a backend that only the Pulumi CLI can read: one process for each stack."""
+    """The stacks of a backend that only the Pulumi CLI can read: one process for each stack.
+
+    Methods raise DeployError also if the CLI is not on PATH.
+    """
 
     reads_at_once = 4
     """A `pulumi` process takes about 100 MB."""
@@ -90,11 +93,7 @@ class CliStacks:
         self._organization = organization
 
     def names(self, project: str | None) -> list[StackName]:
-        """Return the stacks of a project, sorted. None: of all projects.
-
-        Raises:
-            DeployError: The CLI is not on PATH, or the backend cannot be reached.
-        """
+        """Return the stacks of a project; see `StoredStacks.names`."""
         words = ["stack", "ls", "--json", *(["--project", project] if project else ["--all"])]
         if self._organization is not None:
             words += ["--organization", self._organization]
@@ -111,19 +110,11 @@ class CliStacks:
         return sorted(names, key=str)
 
     def versions(self, project: str | None = None) -> Mapping[StackName, str]:
-        """Return the stacks of a project with empty versions: the CLI does not tell whether a stack has changed.
-
-        Raises:
-            DeployError: The CLI is not on PATH, or the backend cannot be reached.
-        """
+        """Return the stacks of a project with empty versions: the CLI does not tell whether a stack has changed."""
         return dict.fromkeys(self.names(project), "")
 
     def read(self, name: StackName) -> str:
-        """Export a stack; its secrets stay encrypted.
-
-        Raises:
-            UnreadableStateError: The CLI cannot export the stack.
-        """
+        """Export a stack, whose secrets stay encrypted; see `StoredStacks.read`."""
         full = name.stack
         if name.project:
             owner, slash, stack = name.stack.rpartition("/")
@@ -135,11 +126,7 @@ class CliStacks:
         return done.stdout
 
     def export(self, ref: StackRef) -> str | None:
-        """Export the stack of an app. None: it does not exist.
-
-        Raises:
-            DeployError: The CLI is not on PATH, or cannot export the stack.
-        """
+        """Export the stack of an app. None: it does not exist; see `StoredStacks.export`."""
         words = ["stack", "export", "--stack", ref.cli_name]
         done = query(self._backend, words, project=ref.project)
         if done.returncode == 0:
@@ -162,7 +149,7 @@ class CliStacks:
 class StoredStacks:
     """The stacks of a backend in a folder or an object store, read without a process."""
 
-    def __init__(self, backend: str, store: StackStore, cli: CliStacks | None = None) -> None:
+    def __init__(self, backend: str, store: Store, cli: CliStacks | None = None) -> None:
         """Take a store.
 
         Args:

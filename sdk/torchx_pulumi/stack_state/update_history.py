@@ -13,7 +13,7 @@ from typing import Any
 from torchx_pulumi.kube import run_concurrently
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.stack_state.stacks import StackName
-from torchx_pulumi.stack_state.store import StackStore
+from torchx_pulumi.storage.stores import Store
 
 HISTORY = ".pulumi/history"
 SUFFIXES = (".history.json", ".history.json.gz")
@@ -40,7 +40,7 @@ class StackUpdate:
     """`cli`, `auto.local` or `auto.inline`, as Pulumi writes it. Empty: not known."""
 
 
-def read_updates(store: StackStore, name: StackName, most: int) -> list[StackUpdate]:
+def read_updates(store: Store, name: StackName, most: int) -> list[StackUpdate]:
     """Return the last updates of a stack, the newest first. Entries that are damaged are left out.
 
     Args:

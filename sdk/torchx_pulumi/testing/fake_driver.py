@@ -23,7 +23,7 @@ from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import STACK, STASH, checkpoint_text
-from torchx_pulumi.stack_state.owner import CheckOwner, is_working, unowned
+from torchx_pulumi.storage.owners import CheckOwner, is_working, unowned
 
 
 @dataclass(slots=True)

@@ -43,7 +43,7 @@ from torchx_pulumi.schedulers.manifest_objects import job_object
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.stack_state.cli import check_provider, choose_organization
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.torchx_adapter.context import AdapterContext, current_user
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared

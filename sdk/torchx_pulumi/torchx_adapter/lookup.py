@@ -28,7 +28,7 @@ from torchx_pulumi.runs.whereabouts import is_ours, match_identity
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
 from torchx_pulumi.stack_state.cli import choose_organization
-from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
+from torchx_pulumi.storage.owners import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion
 

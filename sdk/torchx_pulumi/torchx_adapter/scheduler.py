@@ -21,7 +21,7 @@ from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import is_ours
 from torchx_pulumi.stack_state.backend import know_backend
-from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
+from torchx_pulumi.storage.owners import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
 from torchx_pulumi.torchx_adapter.app_json import read_app_json, write_app
 from torchx_pulumi.torchx_adapter.app_logs import AppLogs

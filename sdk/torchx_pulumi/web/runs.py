@@ -16,9 +16,9 @@ from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import ContainerRunRef, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.timestamps import format_time
-from torchx_pulumi.stack_state.backend import backend_url
-from torchx_pulumi.stack_state.store import READ_TIMEOUT_S, StackStore, open_store
+from torchx_pulumi.stack_state.backend import backend_url, open_store
 from torchx_pulumi.stack_state.update_history import StackUpdate, read_updates
+from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.attempts import ArchivedApp, ArchivedRecords, attempt_values, read_archived_app
 from torchx_pulumi.web.pod_log import pods_of_run
@@ -78,7 +78,7 @@ class RunHistory:
         self._guard = threading.Lock()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._records = ArchivedRecords()
-        self._stores: dict[str, StackStore | None] = {}
+        self._stores: dict[str, Store | None] = {}
 
     def of(self, app: LiveApp) -> dict[str, Any]:
         """Return the runs of an app as JSON values.
@@ -131,7 +131,7 @@ class RunHistory:
             problems.append(f"the updates of its stack cannot be read: {error}")
         return _Stored(archived, updates, [*notes, *problems])
 
-    def _store(self, backend: str) -> StackStore | None:
+    def _store(self, backend: str) -> Store | None:
         """Return the files of a backend. None: only Pulumi's own service has its history."""
         with self._guard:
             if backend not in self._stores:

@@ -19,14 +19,9 @@ from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.checkpoint import Checkpoint
 from torchx_pulumi.stack_state.cli import NO_STACK, engine_environment, find_cli, wants_passphrase
 from torchx_pulumi.stack_state.folder_stack import FolderStack, check_layout
-from torchx_pulumi.stack_state.owner import CheckOwner, unowned
-from torchx_pulumi.stack_state.stack_locks import (
-    LOCK_RETRY_PAUSES_S,
-    LOCKED,
-    Lock,
-    read_locked_message,
-)
+from torchx_pulumi.stack_state.stack_locks import Lock, read_locked_message
 from torchx_pulumi.stack_state.stacks import read_checkpoint
+from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 from torchx_pulumi_stacks.engine.engine_semaphore import EngineSlot
 from torchx_pulumi_stacks.engine.event_log import EngineNotes, is_of_other_passphrase
@@ -54,6 +49,12 @@ NOT_READY = "error reading server preface"
 NO_ADDRESS = "127.0.0.1:1"
 NO_PROGRAM = f"--client={NO_ADDRESS}"
 """Flag of a deletion: the engine connects to no program and starts no Python process, which halves the time."""
+
+LOCKED = "is currently locked by"
+"""Message of the CLI about a lock."""
+
+LOCK_RETRY_PAUSES_S = (0.1, 0.3, 0.6)
+"""Pauses before the CLI is started again after that message."""
 
 LOCK_WAIT_S = 5.0
 LOCK_POLL_S = 0.05

@@ -18,13 +18,13 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still, Written
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
-from torchx_pulumi.stack_state.backend import backend_folder, backend_url, state_folder
+from torchx_pulumi.stack_state.backend import backend_folder, backend_url, open_store, state_folder
 from torchx_pulumi.stack_state.folder_stack import FolderStack, check_there
 from torchx_pulumi.stack_state.last_observed import LastObservedReader
-from torchx_pulumi.stack_state.owner import CheckOwner, unowned
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, clear_dead_locks
 from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks
-from torchx_pulumi.stack_state.store import StackStore, open_store
+from torchx_pulumi.storage.owners import CheckOwner, unowned
+from torchx_pulumi.storage.stores import Store
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.recovery import recover_stack
@@ -32,7 +32,6 @@ from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
 from torchx_pulumi_stacks.engine.stack_removal import remove_stack
 from torchx_pulumi_stacks.engine.status_writer import write_status
 from torchx_pulumi_stacks.engine.work_dir import place_key
-from torchx_pulumi_stacks.engine.write_lock import clear_dead_locks
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class AutomationDriver:
         self._folder = folder
         self._connect = connect
         self._last_observed = LastObservedReader()
-        self._stores: Mapping[str, StackStore] = {}
+        self._stores: Mapping[str, Store] = {}
         self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
 
     def launch(self, order: LaunchRequest, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
@@ -195,7 +194,7 @@ class AutomationDriver:
     def _owned(self, place: StackRef) -> OwnedLocks:
         return OwnedLocks(self._work(place))
 
-    def _store(self, backend: str) -> StackStore | None:
+    def _store(self, backend: str) -> Store | None:
         """Return the files of a backend. None: they cannot be accessed without the engine."""
         store = self._stores.get(backend) or open_store(backend_url(backend))
         if store is not None:

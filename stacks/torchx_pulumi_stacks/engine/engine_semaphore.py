@@ -13,13 +13,12 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.stack_state.file_lock import held
-from torchx_pulumi.stack_state.files import make_folder, names_in
-from torchx_pulumi.stack_state.owner import CheckOwner, unowned
+from torchx_pulumi.storage.files import make_folder, names_in
+from torchx_pulumi.storage.locks import held
+from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 from torchx_pulumi_stacks.engine.host_limits import usable_cores, usable_memory_mb
 
@@ -67,8 +66,10 @@ class EngineSlot:
             check: Renews the lease before and while this waits. It is not called while the slot is held.
         """
         self._folder = folder / socket.gethostname()
+        self._queue = self._folder / "queue"
         self._progress = progress
         self._check = check
+        self._most = 0
         self._held: contextlib.ExitStack | None = None
 
     def acquire(self, on_wait: Callable[[], None] = lambda: None) -> None:
@@ -84,14 +85,20 @@ class EngineSlot:
         if self._held is not None:
             return
         self._check()
-        most = max_engines()
-        queue = self._folder / "queue"
-        make_folder(queue)
+        self._most = max_engines()
+        make_folder(self._queue)
         try:
-            if names_in(queue) or not self._take(most):
-                ticket = _Ticket(queue)
-                on_wait()
-                self._wait(ticket, most)
+            if names_in(self._queue) or not self._take():
+                ticket = self._queue / f"{time.time_ns():020d}-{secrets.token_hex(4)}"
+                self._renew(ticket)
+                try:
+                    on_wait()
+                    self._wait(ticket)
+                except BaseException:
+                    self.release()
+                    raise
+                finally:
+                    ticket.unlink(missing_ok=True)
         except OSError as error:
             raise DeployError(
                 f"{self._folder} cannot be written: {error.strerror}; set XDG_STATE_HOME to another folder"
@@ -107,65 +114,42 @@ class EngineSlot:
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _wait(self, ticket: _Ticket, most: int) -> None:
-        begun = renewed = time.monotonic()
-        tell_at = begun + SILENT_S
-        try:
-            while (ahead := ticket.ahead()) or not self._take(most):
-                now = time.monotonic()
-                if now - renewed >= RENEW_S:
-                    ticket.renew()
-                    self._check()
-                    renewed = now
-                if now >= tell_at:
-                    self._progress(
-                        f"waiting for a free engine slot, {ahead} ahead; at most {most} at once on this host "
-                        f"({VARIABLE})"
-                    )
-                    tell_at = now + REPEAT_S
-                time.sleep(min(PAUSE_S * (ahead + 1), LONGEST_PAUSE_S))
-        except BaseException:
-            self.release()
-            raise
-        finally:
-            ticket.remove()
+    def _wait(self, ticket: Path) -> None:
+        """Wait until no earlier ticket is there and a lock is acquired."""
+        renewed = time.monotonic()
+        tell_at = renewed + SILENT_S
+        while (ahead := sum(name < ticket.name for name in names_in(self._queue))) or not self._take():
+            now = time.monotonic()
+            if now - renewed >= RENEW_S:
+                self._renew(ticket)
+                self._check()
+                renewed = now
+            if now >= tell_at:
+                self._progress(
+                    f"waiting for a free engine slot, {ahead} ahead; at most {self._most} at once on this host "
+                    f"({VARIABLE})"
+                )
+                tell_at = now + REPEAT_S
+            time.sleep(min(PAUSE_S * (ahead + 1), LONGEST_PAUSE_S))
 
-    def _take(self, most: int) -> bool:
+    def _renew(self, ticket: Path) -> None:
+        """Set the time of a ticket, and remove those of processes that have not done so for long."""
+        ticket.touch()
+        # Both times are of the same file system. One of the future is from before its clock was set back.
+        now = ticket.stat().st_mtime
+        for other in self._queue.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if abs(other.stat().st_mtime - now) > STALE_S:
+                    other.unlink()
+
+    def _take(self) -> bool:
         """Acquire one of the locks. False: all are held."""
-        for number in range(most):
+        for number in range(self._most):
             with contextlib.ExitStack() as one:
                 if one.enter_context(held(self._folder / str(number), wait=False)):
                     self._held = one.pop_all()
                     return True
         return False
-
-
-class _Ticket:
-    """The place of a waiting launch: a file whose name has the time of arrival."""
-
-    def __init__(self, queue: Path) -> None:
-        self._path = queue / f"{time.time_ns():020d}-{secrets.token_hex(4)}"
-        self.renew()
-
-    def ahead(self) -> int:
-        """Return how many arrived earlier and wait."""
-        return sum(name < self._path.name for name in names_in(self._path.parent))
-
-    def renew(self) -> None:
-        """Set the time of the file, and remove the tickets of processes that have not done so for long."""
-        self._path.touch()
-        # Both times are of the same file system. One of the future is from before its clock was set back.
-        now = self._path.stat().st_mtime
-        for path in self._path.parent.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if abs(path.stat().st_mtime - now) > STALE_S:
-                    path.unlink()
-
-    def remove(self) -> None:
-        """Give up the place."""
-        self._path.unlink(missing_ok=True)

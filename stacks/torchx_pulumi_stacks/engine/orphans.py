@@ -23,7 +23,7 @@ from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object
-from torchx_pulumi.stack_state.owner import CheckOwner, unowned
+from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 GONE_TIMEOUT_S = 600.0
 """Longest wait for the end of a deletion, as long as that of the Kubernetes provider."""

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from torchx_pulumi.model.errors import DeployError, TakenOverError
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.cli import INSTALL_PULUMI, PLACE_VARIABLE
-from torchx_pulumi.stack_state.files import shared_umask
-from torchx_pulumi.stack_state.owner import CheckOwner, lease_s, unowned
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.storage.files import shared_umask
+from torchx_pulumi.storage.owners import CheckOwner, lease_s, unowned
 
 from torchx_pulumi_stacks.engine.event_log import EngineNotes
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.stack_state.backend import is_service
-from torchx_pulumi.stack_state.files import make_folder
+from torchx_pulumi.storage.files import make_folder
 
 VARIABLE = "TORCHX_PULUMI_ENGINE_LOG"
 """Variable that keeps Pulumi's automatic log if it is `1`."""

@@ -13,7 +13,7 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object
-from torchx_pulumi.stack_state.owner import describe_owner, is_working
+from torchx_pulumi.storage.owners import describe_owner, is_working
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 

@@ -12,8 +12,8 @@ from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.stack_state.backend import backend_folder
-from torchx_pulumi.stack_state.files import read_json, remove_file, write_json
 from torchx_pulumi.stack_state.stacks import read_checkpoint
+from torchx_pulumi.storage.files import read_json, remove_file, write_json
 
 from torchx_pulumi_stacks.engine.work_dir import place_key, requested_entry
 

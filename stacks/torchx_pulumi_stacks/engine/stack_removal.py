@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.runs.driver import Forgotten
 from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, decode_checkpoint
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import StackStore
-
-from torchx_pulumi_stacks.engine.write_lock import RETRY_PAUSES_S, lock_folder, stack_lock
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder, retried, stack_lock
+from torchx_pulumi.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +23,7 @@ OTHER_STATES = (".json.zst", ".yaml", ".yaml.gz", ".yaml.zst")
 """Suffixes of states that Pulumi can write and this package cannot read: a stack with one of them stays."""
 
 
-def remove_stack(store: StackStore, place: StackRef, owned: OwnedLocks, may_go: Callable[[str], bool]) -> Forgotten:
+def remove_stack(store: Store, place: StackRef, owned: OwnedLocks, may_go: Callable[[str], bool]) -> Forgotten:
     """Remove a stack.
 
     Args:
@@ -37,12 +33,7 @@ def remove_stack(store: StackStore, place: StackRef, owned: OwnedLocks, may_go: 
         may_go: Called under the lock with the text of the state; returns whether the stack is removed.
     """
     try:
-        for pause_s in (*RETRY_PAUSES_S, None):
-            outcome = _remove(store, place, owned, may_go)
-            if outcome is not None:
-                break
-            if pause_s is not None:
-                time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311
+        outcome = retried(lambda: _remove(store, place, owned, may_go))
         if outcome is Forgotten.REMOVED:
             store.remove_if_empty(lock_folder(place))
     except PermissionError as error:
@@ -54,7 +45,7 @@ def remove_stack(store: StackStore, place: StackRef, owned: OwnedLocks, may_go: 
     return outcome or Forgotten.DEFERRED
 
 
-def _remove(store: StackStore, place: StackRef, owned: OwnedLocks, may_go: Callable[[str], bool]) -> Forgotten | None:
+def _remove(store: Store, place: StackRef, owned: OwnedLocks, may_go: Callable[[str], bool]) -> Forgotten | None:
     """Remove a stack once. None: another process holds its lock."""
     if place.organization != ORGANIZATION:
         return Forgotten.LEFT
@@ -85,7 +76,7 @@ def _remove(store: StackStore, place: StackRef, owned: OwnedLocks, may_go: Calla
     return Forgotten.REMOVED
 
 
-def _state(store: StackStore, start: str) -> tuple[str, str] | None:
+def _state(store: Store, start: str) -> tuple[str, str] | None:
     """Return suffix and text of a stack's only state. None: there is none, several, or one that cannot be read."""
     if any(store.read_bytes(f"{start}{suffix}") is not None for suffix in OTHER_STATES):
         return None
@@ -96,7 +87,7 @@ def _state(store: StackStore, start: str) -> tuple[str, str] | None:
     return suffix, decode_checkpoint(data, suffix)
 
 
-def _left_or_kept(store: StackStore, start: str) -> Forgotten:
+def _left_or_kept(store: Store, start: str) -> Forgotten:
     """Return why a stack without a state that can be read is not removed: it has another one, or there is no stack."""
     exists = any(store.read_bytes(f"{start}{suffix}") is not None for suffix in (*STATES, *OTHER_STATES))
     return Forgotten.LEFT if exists else Forgotten.KEPT

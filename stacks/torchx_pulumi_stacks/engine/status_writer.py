@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -32,16 +31,14 @@ from torchx_pulumi.stack_state.checkpoint import (
     parse_checkpoint,
     with_values,
 )
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import StackStore, Stored
-
-from torchx_pulumi_stacks.engine.write_lock import RETRY_PAUSES_S, Hold, stack_lock
+from torchx_pulumi.stack_state.stack_locks import Hold, OwnedLocks, retried, stack_lock
+from torchx_pulumi.storage.stores import Store, Stored
 
 logger = logging.getLogger(__name__)
 
 
 def write_status(
-    store: StackStore,
+    store: Store,
     place: StackRef,
     change: StackChange,
     owned: OwnedLocks,
@@ -58,14 +55,8 @@ def write_status(
         program_stacks: Write also to the stack of a user's own program.
     """
     try:
-        for pause_s in (*RETRY_PAUSES_S, None):
-            written = _write(store, place, change, owned, program_stacks=program_stacks)
-            if written is not None:
-                return written
-            if pause_s is not None:
-                # Two writers that gave way to each other must not retry at the same moment.
-                time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311
-        return Written(outcome=Recorded.DEFERRED)
+        written = retried(lambda: _write(store, place, change, owned, program_stacks=program_stacks))
+        return written or Written(outcome=Recorded.DEFERRED)
     except PermissionError as error:
         logger.debug("stack %s is not written: %s", place.stack, error)
         return Written(outcome=Recorded.LEFT)
@@ -75,7 +66,7 @@ def write_status(
 
 
 def _write(
-    store: StackStore, place: StackRef, change: StackChange, owned: OwnedLocks, *, program_stacks: bool
+    store: Store, place: StackRef, change: StackChange, owned: OwnedLocks, *, program_stacks: bool
 ) -> Written | None:
     """Write once; see `write_status`. None: another process holds the lock, or has changed the state."""
     found = _find(store, place)
@@ -119,7 +110,7 @@ def _too_slow(place: StackRef, hold: Hold) -> Written:
     return Written(outcome=Recorded.DEFERRED)
 
 
-def _find(store: StackStore, place: StackRef) -> tuple[str, Stored] | None:
+def _find(store: Store, place: StackRef) -> tuple[str, Stored] | None:
     """Return path and content of a stack's checkpoint. None: there is none, or it has another format."""
     path = f".pulumi/stacks/{place.project}/{place.stack}.json"
     found = [(name, stored) for name in (path, f"{path}.gz") if (stored := store.read(name)) is not None]

@@ -15,8 +15,8 @@ from typing import Any
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import RegistrationPlan
-from torchx_pulumi.stack_state.files import make_folder, read_json, write_json
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.storage.files import make_folder, read_json, write_json
 
 
 def place_key(place: StackRef) -> str:

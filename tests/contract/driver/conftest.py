@@ -26,7 +26,7 @@ from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi.stack_state.backend import stack_name
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 

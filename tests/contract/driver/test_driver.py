@@ -21,7 +21,7 @@ from torchx_pulumi.schedulers import ObservedObjects, find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import read_notes
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage.owners import this_process
 
 from .conftest import DriverWorld
 

@@ -28,9 +28,9 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.stack_state.owner import POD_VARIABLE
+from torchx_pulumi.stack_state.stack_locks import lock_folder
+from torchx_pulumi.storage.owners import POD_VARIABLE
 from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 from tests.unit.controller.lagging import Lagging
 from tests.unit.controller.requests import cancelled

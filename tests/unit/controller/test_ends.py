@@ -15,8 +15,8 @@ from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi
 from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.stack_state.stack_locks import lock_folder
 from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 from tests.unit.controller.lagging import Lagging
 from tests.unit.controller.requests import cancelled

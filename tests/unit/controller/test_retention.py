@@ -26,10 +26,10 @@ from torchx_pulumi.runs.driver import Forgotten
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import SECRET
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.stack_state.stack_locks import lock_folder
+from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
-from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 from tests.unit.controller.old_apps import NOW, SETTINGS, OldApps, root_of, second_component
 from tests.unit.controller.world import App, wait_for
@@ -571,10 +571,10 @@ class killing:
     def __enter__(self) -> dict[str, Any]:
         step, old = self._step, self._old
         from torchx_pulumi.log_archive import Archive
-        from torchx_pulumi.log_archive.storage import FolderStorage
         from torchx_pulumi.runs.index import RunIndex
+        from torchx_pulumi.storage.stores import FolderStore
 
-        class Storage(FolderStorage):
+        class Storage(FolderStore):
             def remove(self, path: str) -> None:
                 step()
                 super().remove(path)

@@ -17,8 +17,8 @@ import pytest
 from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun, copy_log
 from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.log_archive.runs import archived_run
-from torchx_pulumi.log_archive.storage import FolderStorage
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.storage.stores import FolderStore
 
 from tests.unit.log_archive.clusters import PodCluster, archive_in, archived_text, only_run
 from tests.unit.log_archive.pods import JOB, pod
@@ -76,15 +76,15 @@ def test_concurrent_writers_of_one_run_leave_the_complete_copy(tmp_path: Path) -
 
 
 def test_a_log_without_its_record_does_not_count(tmp_path: Path) -> None:
-    class Killed(FolderStorage):
-        def put(self, path: str, source: Any) -> None:
+    class Killed(FolderStore):
+        def upload(self, path: str, source: Any) -> None:
             if path.endswith(".json"):
                 raise KeyboardInterrupt
-            super().put(path, source)
+            super().upload(path, source)
 
     with pytest.raises(KeyboardInterrupt):
         Archive(Killed(tmp_path), "logs").write(KEY, record(), packed("a\n"))
-    archive = Archive(FolderStorage(tmp_path), "logs")
+    archive = Archive(FolderStore(tmp_path), "logs")
     assert archive.index(JOB) == []
     archive.write(KEY, record(), packed("b\n"))
     assert archived_text(archive) == "b\n"
@@ -193,7 +193,7 @@ def test_a_file_that_no_archive_writes_stays(tmp_path: Path) -> None:
 
 
 def test_a_removal_that_stops_anywhere_shows_no_record_without_its_log_and_is_completed(tmp_path: Path) -> None:
-    class Stopping(FolderStorage):
+    class Stopping(FolderStore):
         left = 0
 
         def remove(self, path: str) -> None:

@@ -139,7 +139,7 @@ def test_a_line_of_100_mb_is_returned_in_parts(tmp_path: Path) -> None:
             file.write(b"x" * 2**20)
         file.write(b"\nlast\n")
     packed.seek(0)
-    archive._storage.put(key.log, packed)
+    archive._store.upload(key.log, packed)
     cluster = ArchivedCluster(archive, JOB, "trainer", 0)
     parts = [len(part) for part in cluster.logs("default", cluster.pod, keep_ends=True)]
     assert max(parts) <= 2**20

@@ -19,7 +19,6 @@ from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Noted, status_of
-from torchx_pulumi.stack_state import files
 from torchx_pulumi.stack_state.backend import (
     backend_url,
     choose_backend,
@@ -28,7 +27,8 @@ from torchx_pulumi.stack_state.backend import (
     state_folder,
     without_credentials,
 )
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage import files
+from torchx_pulumi.storage.owners import this_process
 
 
 def entry(name: str = "train-1", **changes: Any) -> RunEntry:

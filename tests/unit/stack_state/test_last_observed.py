@@ -15,9 +15,9 @@ from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.requested import read_requested
-from torchx_pulumi.stack_state import store
+from torchx_pulumi.stack_state import backend
 from torchx_pulumi.stack_state.last_observed import PAUSE_S, LastObservedReader
-from torchx_pulumi.stack_state.store import FolderStore, ObjectStore
+from torchx_pulumi.storage.stores import FolderStore, ObjectStore
 
 from tests.unit.fleet.collect.states import checkpoint, output
 
@@ -54,7 +54,7 @@ def requests(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     files = fsspec.filesystem("memory", skip_instance_cache=True)
     counted = Requests(FolderStore(tmp_path) if request.param == "folder" else ObjectStore(files, "/bucket"))
     (tmp_path / ".pulumi/stacks/torchx").mkdir(parents=True)
-    monkeypatch.setitem(store._OPENERS, "s3", lambda *_: counted)
+    monkeypatch.setattr(backend, "open_objects", lambda *_: counted)
     yield counted
     if files.exists("/bucket"):
         files.rm("/bucket", recursive=True)

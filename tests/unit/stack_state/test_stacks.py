@@ -14,9 +14,9 @@ import pytest
 from torchx_pulumi.fleet.collect import Fleet, read_fleet
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.stack_state import store
+from torchx_pulumi.stack_state import backend
 from torchx_pulumi.stack_state.stacks import CliStacks, list_stacks, open_stacks, read_checkpoint
-from torchx_pulumi.stack_state.store import ObjectStore
+from torchx_pulumi.storage.stores import ObjectStore
 
 from tests.unit.fleet.collect.states import checkpoint, output
 
@@ -69,7 +69,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     """A bucket in memory, which `open_store` opens."""
     files = fsspec.filesystem("memory", skip_instance_cache=True)
     opened = ObjectStore(files, "/bucket")
-    monkeypatch.setitem(store._OPENERS, "s3", lambda *_: opened)
+    monkeypatch.setattr(backend, "open_objects", lambda *_: opened)
     yield opened
     if files.exists("/bucket"):
         files.rm("/bucket", recursive=True)

@@ -15,7 +15,7 @@ from torchx_pulumi.model.errors import DeployError, TakenOverError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.torchx_adapter import lookup
 
 from .conftest import CONFIG, World, app

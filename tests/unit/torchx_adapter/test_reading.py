@@ -17,7 +17,7 @@ from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter import compat
 

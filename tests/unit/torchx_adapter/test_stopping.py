@@ -12,7 +12,7 @@ from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.torchx_adapter import lookup
 
 from .conftest import World

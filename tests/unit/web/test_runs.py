@@ -13,11 +13,10 @@ import pytest
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import Archive, open_archive
-from torchx_pulumi.log_archive.storage import FolderStorage
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.stack_state.stacks import StackName
-from torchx_pulumi.stack_state.store import FolderStore
 from torchx_pulumi.stack_state.update_history import read_updates
+from torchx_pulumi.storage.stores import FolderStore
 from torchx_pulumi.web import attempts
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.logs import LiveLogs, LogRequest
@@ -108,14 +107,14 @@ def test_the_newest_attempts_are_listed_with_their_numbers_where_there_are_too_m
     assert run["omitted"] == 4
 
 
-class Counting(FolderStorage):
+class Counting(FolderStore):
     """Counts the records that are read."""
 
     reads = 0
 
-    def read(self, path: str) -> bytes | None:
+    def read_bytes(self, path: str) -> bytes | None:
         self.reads += 1
-        return super().read(path)
+        return super().read_bytes(path)
 
 
 def test_the_record_of_a_complete_copy_is_read_once(site: Site, tmp_path: Path) -> None:
@@ -133,7 +132,7 @@ def test_the_record_of_a_complete_copy_is_read_once(site: Site, tmp_path: Path) 
     assert storage.reads == 3
 
 
-class Broken(FolderStorage):
+class Broken(FolderStore):
     def paths(self, folder: str) -> list[str]:
         raise OSError(5, "input/output error")
 

@@ -18,9 +18,9 @@ from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.backend import absolute_backend, backend_folder, choose_backend
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_app
-from torchx_pulumi.stack_state.files import is_folder, path_exists
 from torchx_pulumi.stack_state.folder_stack import check_there
 from torchx_pulumi.stack_state.stacks import StackName, Stacks, open_stacks
+from torchx_pulumi.storage.files import is_folder, path_exists
 
 Observations = Callable[[StackName], Mapping[str, Any] | None]
 """Function from a stack to the last observation of its app on this machine, in the shape of `observed`."""

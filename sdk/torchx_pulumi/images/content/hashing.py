@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -16,6 +15,7 @@ from typing import IO, Any, Final
 from torchx_pulumi.images.content.files import FileKind, Source
 from torchx_pulumi.images.content.tree import Entry
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.storage.files import replacing
 
 CHUNK: Final = 1 << 20
 """Bytes of one read."""
@@ -98,15 +98,9 @@ def write_cache(file: Path, content: Iterable[bytes]) -> None:
     """
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f"{file.stem}-")
-        try:
-            with os.fdopen(handle, "wb") as opened:
-                opened.writelines(content)
-            Path(name).replace(file)
-            remove_old(file.parent)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(file, mode=0o600) as opened:
+            opened.writelines(content)
+        remove_old(file.parent)
 
 
 def remove_old(folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from torchx_pulumi.fleet.collect.fleet_stacks import LOCAL_EVERY_S, FleetStacks
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.stack_state.stacks import StackName, StoredStacks
-from torchx_pulumi.stack_state.store import FolderStore
+from torchx_pulumi.storage.stores import FolderStore
 
 from .states import checkpoint, output, write_stack
 

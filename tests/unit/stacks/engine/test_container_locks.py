@@ -14,10 +14,11 @@ import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Forgotten, Recorded
-from torchx_pulumi.stack_state import owner as owner_module
-from torchx_pulumi.stack_state.store import FolderStore
-from torchx_pulumi_stacks.engine import AutomationDriver, write_lock
-from torchx_pulumi_stacks.engine.write_lock import lock_folder, stack_lock
+from torchx_pulumi.stack_state import stack_locks
+from torchx_pulumi.stack_state.stack_locks import lock_folder, stack_lock
+from torchx_pulumi.storage import owners as owner_module
+from torchx_pulumi.storage.stores import FolderStore
+from torchx_pulumi_stacks.engine import AutomationDriver
 
 from tests.unit.stacks.engine.test_status_writer import END, PATH, checkpoint
 
@@ -62,7 +63,7 @@ class Containers:
         else:
             self._patch.setenv("TORCHX_PULUMI_POD_UID", pod_uid)
         # As in a process that has just begun.
-        write_lock._begin_in_child()
+        self._patch.setattr(stack_locks, "_seed", str(proc))
         return AutomationDriver(self._folder / f"home-{pod_uid}")
 
     def lock(self, driver: AutomationDriver) -> None:

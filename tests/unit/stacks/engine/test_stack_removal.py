@@ -12,11 +12,10 @@ import fsspec
 import pytest
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Forgotten
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, StackStore
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder
+from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store
 from torchx_pulumi_stacks.engine import AutomationDriver, stack_removal
 from torchx_pulumi_stacks.engine.stack_removal import remove_stack
-from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 PLACE = StackRef(backend="", project="torchx", stack="default.train-1")
 OTHERS = ("torchx/default.train-10", "torchx/default.train-1.json", "torchx/default", "torchx2/default.train-1")
@@ -38,7 +37,7 @@ def files_of(stack: str, *, state: str = ".json", attrs: bool = False) -> list[s
 
 
 @pytest.fixture(params=["folder", "objects"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StackStore]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "folder":
         yield FolderStore(tmp_path / "backend")
         return
@@ -53,7 +52,7 @@ def locks(tmp_path: Path) -> OwnedLocks:
     return OwnedLocks(tmp_path / "engine/work/k")
 
 
-def fill(store: StackStore, tmp_path: Path, *stacks: str, state: str = ".json") -> None:
+def fill(store: Store, tmp_path: Path, *stacks: str, state: str = ".json") -> None:
     for path in (".pulumi/meta.yaml", *(path for one in stacks for path in files_of(one, state=state, attrs=True))):
         if isinstance(store, FolderStore):
             (tmp_path / "backend" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -63,13 +62,13 @@ def fill(store: StackStore, tmp_path: Path, *stacks: str, state: str = ".json") 
         store.write(path, gzip.compress(STATE.encode()) if packed else STATE.encode())
 
 
-def all_files(store: StackStore) -> set[str]:
+def all_files(store: Store) -> set[str]:
     return set(store.paths(""))
 
 
 @pytest.mark.parametrize("state", [".json", ".json.gz"])
 def test_all_files_of_a_stack_go_and_none_of_another(
-    store: StackStore, locks: OwnedLocks, tmp_path: Path, state: str
+    store: Store, locks: OwnedLocks, tmp_path: Path, state: str
 ) -> None:
     fill(store, tmp_path, *OTHERS)
     before = all_files(store)
@@ -87,7 +86,7 @@ def test_all_files_of_a_stack_go_and_none_of_another(
 
 
 def test_the_decision_is_made_under_the_lock_and_nothing_changes_without_it(
-    store: StackStore, locks: OwnedLocks, tmp_path: Path
+    store: Store, locks: OwnedLocks, tmp_path: Path
 ) -> None:
     fill(store, tmp_path, "torchx/default.train-1")
     before, held = all_files(store), []
@@ -101,7 +100,7 @@ def test_the_decision_is_made_under_the_lock_and_nothing_changes_without_it(
     assert all_files(store) == before
 
 
-def test_a_locked_stack_is_not_even_judged(store: StackStore, locks: OwnedLocks, tmp_path: Path) -> None:
+def test_a_locked_stack_is_not_even_judged(store: Store, locks: OwnedLocks, tmp_path: Path) -> None:
     fill(store, tmp_path, "torchx/default.train-1")
     store.lock(f"{lock_folder(PLACE)}/of-somebody.json", b"{}")
     before, asked = all_files(store), []
@@ -126,7 +125,7 @@ def test_two_processes_that_lock_at_the_same_moment_remove_nothing(locks: OwnedL
 class Failing:
     """A store of which only some removals succeed."""
 
-    def __init__(self, store: StackStore, removals: int) -> None:
+    def __init__(self, store: Store, removals: int) -> None:
         self._store = store
         self.keeps_backups = store.keeps_backups
         self.left = removals
@@ -147,7 +146,7 @@ class Failing:
 
 
 def test_a_removal_that_stops_anywhere_leaves_the_state_and_is_completed(
-    store: StackStore, locks: OwnedLocks, tmp_path: Path
+    store: Store, locks: OwnedLocks, tmp_path: Path
 ) -> None:
     fill(store, tmp_path, *OTHERS)
     others = all_files(store)
@@ -166,7 +165,7 @@ def test_a_removal_that_stops_anywhere_leaves_the_state_and_is_completed(
 
 
 @pytest.mark.parametrize("second", [".json.gz", ".json.zst", ".yaml"])
-def test_a_stack_with_a_second_state_stays(store: StackStore, locks: OwnedLocks, tmp_path: Path, second: str) -> None:
+def test_a_stack_with_a_second_state_stays(store: Store, locks: OwnedLocks, tmp_path: Path, second: str) -> None:
     fill(store, tmp_path, "torchx/default.train-1")
     store.write(f".pulumi/stacks/torchx/default.train-1{second}", b"?")
     before = all_files(store)
@@ -174,7 +173,7 @@ def test_a_stack_with_a_second_state_stays(store: StackStore, locks: OwnedLocks,
     assert all_files(store) == before
 
 
-def test_a_state_that_cannot_be_read_stays(store: StackStore, locks: OwnedLocks, tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_read_stays(store: Store, locks: OwnedLocks, tmp_path: Path) -> None:
     fill(store, tmp_path, "torchx/default.train-1")
     store.write(".pulumi/stacks/torchx/default.train-1.json", b"\xff\xfe")
     before, asked = all_files(store), []
@@ -182,7 +181,7 @@ def test_a_state_that_cannot_be_read_stays(store: StackStore, locks: OwnedLocks,
     assert (asked, all_files(store)) == ([], before)
 
 
-def test_without_a_stack_no_lock_is_made(store: StackStore, locks: OwnedLocks, tmp_path: Path) -> None:
+def test_without_a_stack_no_lock_is_made(store: Store, locks: OwnedLocks, tmp_path: Path) -> None:
     (tmp_path / "backend").mkdir()
     assert remove_stack(store, PLACE, locks, lambda _: True) is Forgotten.KEPT
     assert all_files(store) == set()
@@ -190,7 +189,7 @@ def test_without_a_stack_no_lock_is_made(store: StackStore, locks: OwnedLocks, t
 
 
 def test_a_decision_that_takes_too_long_removes_nothing(
-    store: StackStore, locks: OwnedLocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, locks: OwnedLocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, tmp_path, "torchx/default.train-1")
     before = all_files(store)
@@ -210,7 +209,7 @@ def test_without_permission_it_is_left(locks: OwnedLocks, tmp_path: Path) -> Non
     assert store.read_bytes(".pulumi/stacks/torchx/default.train-1.json") is not None
 
 
-def test_a_stack_of_another_organization_is_left(store: StackStore, locks: OwnedLocks, tmp_path: Path) -> None:
+def test_a_stack_of_another_organization_is_left(store: Store, locks: OwnedLocks, tmp_path: Path) -> None:
     fill(store, tmp_path, "torchx/default.train-1")
     other = StackRef(backend="", project="torchx", stack="default.train-1", organization="acme")
     assert remove_stack(store, other, locks, lambda _: True) is Forgotten.LEFT

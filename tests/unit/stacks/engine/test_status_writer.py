@@ -27,11 +27,11 @@ from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import ObservedObjects
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, StackStore, Stored, open_store
+from torchx_pulumi.stack_state.backend import open_store
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder
+from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store, Stored
 from torchx_pulumi_stacks.engine import AutomationDriver, status_writer
 from torchx_pulumi_stacks.engine.status_writer import SECRET, write_status
-from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 PLACE = StackRef(backend="", project="torchx", stack="default.train-1")
 PATH = ".pulumi/stacks/torchx/default.train-1.json"
@@ -80,7 +80,7 @@ def outputs(data: bytes, place: int = 0) -> Any:
 
 
 @pytest.fixture(params=["folder", "objects"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StackStore]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "folder":
         (tmp_path / "backend/.pulumi/stacks/torchx").mkdir(parents=True)
         yield FolderStore(tmp_path / "backend")
@@ -95,18 +95,18 @@ def locks(tmp_path: Path) -> OwnedLocks:
     return OwnedLocks(tmp_path / "engine/work/k")
 
 
-def write(store: StackStore, observed: Any, locks: OwnedLocks, **options: Any) -> Recorded:
+def write(store: Store, observed: Any, locks: OwnedLocks, **options: Any) -> Recorded:
     change = StackChange(uid=observed["uid"], observed=observed)
     return write_status(store, PLACE, change, locks, **options).outcome
 
 
-def put(store: StackStore, value: Any) -> bytes:
+def put(store: Store, value: Any) -> bytes:
     data = json.dumps(value).encode()
     store.write(PATH, data)
     return data
 
 
-def test_an_end_is_written_and_nothing_else_changes(store: StackStore, locks: OwnedLocks, tmp_path: Path) -> None:
+def test_an_end_is_written_and_nothing_else_changes(store: Store, locks: OwnedLocks, tmp_path: Path) -> None:
     before = put(store, checkpoint())
     assert write(store, END, locks) is Recorded.WRITTEN
     stored = store.read(PATH)
@@ -126,7 +126,7 @@ def test_an_end_is_written_and_nothing_else_changes(store: StackStore, locks: Ow
     assert write(store, END, locks) is Recorded.KNOWN
 
 
-def test_a_compressed_checkpoint_stays_compressed(store: StackStore, locks: OwnedLocks) -> None:
+def test_a_compressed_checkpoint_stays_compressed(store: Store, locks: OwnedLocks) -> None:
     store.write(f"{PATH}.gz", gzip.compress(json.dumps(checkpoint()).encode()))
     assert write(store, END, locks) is Recorded.WRITTEN
     stored = store.read(f"{PATH}.gz")
@@ -135,7 +135,7 @@ def test_a_compressed_checkpoint_stays_compressed(store: StackStore, locks: Owne
     assert store.read(PATH) is None
 
 
-def test_a_stack_that_is_locked_is_left_alone_until_it_is_not(store: StackStore, locks: OwnedLocks) -> None:
+def test_a_stack_that_is_locked_is_left_alone_until_it_is_not(store: Store, locks: OwnedLocks) -> None:
     before = put(store, checkpoint())
     store.lock(f"{lock_folder(PLACE)}/of-somebody.json", b"{}")
     assert write(store, END, locks) is Recorded.DEFERRED
@@ -148,7 +148,7 @@ def test_a_stack_that_is_locked_is_left_alone_until_it_is_not(store: StackStore,
 class Racing:
     """A store in which somebody else takes the lock at the same moment."""
 
-    def __init__(self, store: StackStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def lock(self, path: str, data: bytes) -> None:
@@ -159,7 +159,7 @@ class Racing:
         return getattr(self._store, name)
 
 
-def test_of_two_that_come_at_once_this_one_stands_back(store: StackStore, locks: OwnedLocks) -> None:
+def test_of_two_that_come_at_once_this_one_stands_back(store: Store, locks: OwnedLocks) -> None:
     before = put(store, checkpoint())
     racing: Any = Racing(store)
     assert write(racing, END, locks) is Recorded.DEFERRED
@@ -203,7 +203,7 @@ CASES = {
 
 @pytest.mark.parametrize(("whole", "outcome"), CASES.values(), ids=CASES)
 def test_a_state_that_allows_no_write_is_left_alone(
-    whole: Any, outcome: Recorded, store: StackStore, locks: OwnedLocks
+    whole: Any, outcome: Recorded, store: Store, locks: OwnedLocks
 ) -> None:
     before = put(store, whole)
     assert write(store, END, locks) is outcome
@@ -211,7 +211,7 @@ def test_a_state_that_allows_no_write_is_left_alone(
     assert store.names(lock_folder(PLACE)) == []
 
 
-def test_no_stack_and_one_that_is_no_checkpoint(store: StackStore, locks: OwnedLocks) -> None:
+def test_no_stack_and_one_that_is_no_checkpoint(store: Store, locks: OwnedLocks) -> None:
     assert write(store, END, locks) is Recorded.LEFT
     store.write(PATH, b'{"version": 3, "checkpo')
     assert write(store, END, locks) is Recorded.DEFERRED
@@ -226,7 +226,7 @@ def test_a_program_that_exports_something_else_keeps_that() -> None:
     assert json.loads(text) == wanted
 
 
-def test_many_writers_at_once_lose_nothing(store: StackStore, locks: OwnedLocks) -> None:
+def test_many_writers_at_once_lose_nothing(store: Store, locks: OwnedLocks) -> None:
     put(store, checkpoint())
     start = threading.Barrier(8)
 
@@ -264,7 +264,7 @@ def test_what_the_folder_keeps_of_the_file(locks: OwnedLocks, tmp_path: Path) ->
 
 
 def test_a_lock_of_ours_whose_process_was_killed_is_removed_by_the_next_call(
-    store: StackStore, locks: OwnedLocks, tmp_path: Path
+    store: Store, locks: OwnedLocks, tmp_path: Path
 ) -> None:
     put(store, checkpoint())
     path = f"{lock_folder(PLACE)}/ours.json"
@@ -288,7 +288,7 @@ print(os.getpid())
     assert store.names(lock_folder(PLACE)) == []
 
 
-def test_a_lock_of_a_living_process_of_ours_is_respected(store: StackStore, locks: OwnedLocks) -> None:
+def test_a_lock_of_a_living_process_of_ours_is_respected(store: Store, locks: OwnedLocks) -> None:
     put(store, checkpoint())
     locks.note(os.getpid(), engine=False)
     content = {"pid": os.getpid(), "username": "me", "hostname": gethostname()}
@@ -299,7 +299,7 @@ def test_a_lock_of_a_living_process_of_ours_is_respected(store: StackStore, lock
 class Failing:
     """A store that does not answer when a lock is removed."""
 
-    def __init__(self, store: StackStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def remove(self, path: str) -> None:
@@ -310,7 +310,7 @@ class Failing:
 
 
 def test_a_lock_that_could_not_be_removed_is_removed_by_the_next_call_of_the_process(
-    store: StackStore, locks: OwnedLocks
+    store: Store, locks: OwnedLocks
 ) -> None:
     put(store, checkpoint())
     failing: Any = Failing(store)
@@ -348,8 +348,8 @@ import os
 from pathlib import Path
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import FolderStore
-from torchx_pulumi_stacks.engine.write_lock import lock_folder, stack_lock
+from torchx_pulumi.storage.stores import FolderStore
+from torchx_pulumi.stack_state.stack_locks import lock_folder, stack_lock
 
 store, owned = FolderStore(Path({str(tmp_path)!r})), OwnedLocks(Path({str(tmp_path / "work")!r}))
 place = StackRef(backend="", project="torchx", stack="default.train-1")
@@ -454,7 +454,7 @@ def test_a_slow_store_is_written_with_few_requests_under_the_lock(
         files._files.rm("/bucket", recursive=True)
 
 
-def test_a_checkpoint_that_changes_before_the_lock_is_judged_again(store: StackStore, locks: OwnedLocks) -> None:
+def test_a_checkpoint_that_changes_before_the_lock_is_judged_again(store: Store, locks: OwnedLocks) -> None:
     put(store, checkpoint())
 
     class Changing(Racing):
@@ -527,7 +527,7 @@ def test_a_backend_that_cannot_be_opened_is_no_error_of_the_reader(
         )
 
 
-def test_a_lone_surrogate_in_a_message_is_written_as_a_question_mark(store: StackStore, locks: OwnedLocks) -> None:
+def test_a_lone_surrogate_in_a_message_is_written_as_a_question_mark(store: Store, locks: OwnedLocks) -> None:
     put(store, checkpoint())
     assert write(store, {**END, "message": "a\ud800"}, locks) is Recorded.WRITTEN
     stored = store.read(PATH)
@@ -543,7 +543,7 @@ def of_a_program(**exports: Any) -> Any:
     return whole
 
 
-def test_the_stack_of_a_program_is_written_on_request(store: StackStore, locks: OwnedLocks) -> None:
+def test_the_stack_of_a_program_is_written_on_request(store: Store, locks: OwnedLocks) -> None:
     secret, other = {SECRET: "1b47"}, {"app": {"id": "default:other"}, "observed": dict(SUBMITTED)}
     mine = {"schema_version": 1, "app": {"id": "default:train-1"}, "observed": dict(SUBMITTED)}
     put(store, of_a_program(password=secret, mine=mine, other=other, hidden={**mine, "x": secret}))
@@ -567,7 +567,7 @@ def gone(**values: Any) -> Look:
 
 
 def test_a_request_is_written_next_to_the_observation_and_no_observation_takes_it_away(
-    store: StackStore, locks: OwnedLocks
+    store: Store, locks: OwnedLocks
 ) -> None:
     before = put(store, checkpoint())
     written = write_status(store, PLACE, StackChange(uid="u-1", request=CANCEL), locks)
@@ -594,7 +594,7 @@ def test_a_request_is_written_next_to_the_observation_and_no_observation_takes_i
     assert write_status(store, PLACE, StackChange(uid="u-1", look=gone()), locks).outcome is Recorded.KNOWN
 
 
-def test_a_request_that_does_not_follow_the_one_of_the_stack_is_not_taken(store: StackStore, locks: OwnedLocks) -> None:
+def test_a_request_that_does_not_follow_the_one_of_the_stack_is_not_taken(store: Store, locks: OwnedLocks) -> None:
     put(store, checkpoint())
     for request, present in (
         (CANCEL, CANCEL),
@@ -606,7 +606,7 @@ def test_a_request_that_does_not_follow_the_one_of_the_stack_is_not_taken(store:
         assert (written.answer and written.answer.requested) == (present or request)
 
 
-def test_a_look_is_judged_by_what_the_stack_has_under_the_lock(store: StackStore, locks: OwnedLocks) -> None:
+def test_a_look_is_judged_by_what_the_stack_has_under_the_lock(store: Store, locks: OwnedLocks) -> None:
     put(store, checkpoint())
 
     class Requesting(Racing):
@@ -629,7 +629,7 @@ def test_a_look_is_judged_by_what_the_stack_has_under_the_lock(store: StackStore
     assert (written.outcome, written.answer.observed["state"]) == (Recorded.WRITTEN, "CANCELLED")
 
 
-def test_what_a_look_does_not_show_changes_nothing(store: StackStore, locks: OwnedLocks) -> None:
+def test_what_a_look_does_not_show_changes_nothing(store: Store, locks: OwnedLocks) -> None:
     before = put(store, checkpoint())
     for look in (gone(objects=None), gone(uid="u-2")):
         change = StackChange(uid=look.uid or "", look=look)

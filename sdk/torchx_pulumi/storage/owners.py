@@ -1,19 +1,19 @@
-"""Owners of apps: the process that works on an app, and whether it still runs.
+"""Owners of apps and locks: processes, and whether they still run.
 
 Processes of the same boot and PID namespace are looked up in the process table. For all others the lease decides, which
-an owner renews before each step and while it waits (docs/decisions/0010).
+the owner of an app renews before each step and while it waits (docs/decisions/0010).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 import secrets
 import socket
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 
@@ -39,8 +39,6 @@ _BOOT_SLACK_S = 60.0
 _held: set[tuple[str, int]] = set()
 """Claims that this process holds, with its process id: a forked child does not continue its parent's work."""
 
-_guard = threading.Lock()
-
 
 class Life(Enum):
     """State of an owner."""
@@ -65,18 +63,9 @@ def lease_s() -> float:
 
 def this_process() -> Owner:
     """Return this process as an owner with a new claim and a new lease."""
-    pid = os.getpid()
-    now = time.time()
-    return Owner(
-        host=socket.gethostname(),
-        pid=pid,
-        started=started(pid),
-        boot_id=boot_id(),
-        pid_namespace=pid_namespace(),
-        claim=secrets.token_hex(8),
-        seen_at=now,
-        lease_until=now + lease_s(),
-    )
+    pid, boot = os.getpid(), boot_id()
+    owner = Owner(host=socket.gethostname(), pid=pid, started=started(pid), boot_id=boot, pid_namespace=pid_namespace())
+    return renewed(dataclasses.replace(owner, claim=secrets.token_hex(8)))
 
 
 def renewed(owner: Owner) -> Owner:
@@ -87,34 +76,32 @@ def renewed(owner: Owner) -> Owner:
 
 def is_same(one: Owner | None, other: Owner | None) -> bool:
     """Return whether two owners are the same claim of the same process; leases are ignored."""
-    if one is None or other is None:
-        return one is other
-    return dataclasses.replace(one, seen_at=None, lease_until=None) == dataclasses.replace(
-        other, seen_at=None, lease_until=None
-    )
+
+    def without_lease(owner: Owner | None) -> Owner | None:
+        return owner and dataclasses.replace(owner, seen_at=None, lease_until=None)
+
+    return without_lease(one) == without_lease(other)
 
 
-def hold(owner: Owner) -> None:
-    """Register that this process holds the claim of an owner."""
-    with _guard:
-        _held.add((owner.claim, os.getpid()))
-
-
-def let_go(owner: Owner) -> None:
-    """Unregister the claim of an owner."""
-    with _guard:
-        _held.discard((owner.claim, os.getpid()))
+@contextlib.contextmanager
+def holding(owner: Owner) -> Iterator[None]:
+    """Hold the claim of an owner, which is this process, until the block ends."""
+    claim = (owner.claim, os.getpid())
+    _held.add(claim)
+    try:
+        yield
+    finally:
+        _held.discard(claim)
 
 
 def life_of(owner: Owner | None) -> Life:
     """Return the state of an owner. ENDED: there is no owner."""
     if owner is None:
         return Life.ENDED
-    if _is_near(owner):
-        if owner.claim and owner.pid == os.getpid() and owner.started == started(owner.pid):
-            with _guard:
-                return Life.WORKS if (owner.claim, owner.pid) in _held else Life.ENDED
-        return Life.WORKS if lives(owner.pid, owner.started) else Life.ENDED
+    if is_here(owner):
+        is_own = owner.claim and owner.pid == os.getpid() and owner.started == started(owner.pid)
+        works = (owner.claim, owner.pid) in _held if is_own else lives(owner.pid, owner.started)
+        return Life.WORKS if works else Life.ENDED
     return Life.WORKS if (owner.lease_until or 0.0) > time.time() else Life.EXPIRED
 
 
@@ -127,7 +114,7 @@ def describe_owner(owner: Owner | None) -> str:
     """Return a description of an owner: process id, host, and time since its last lease renewal."""
     if owner is None:
         return "another process"
-    where = "" if _is_near(owner) else " (which cannot be seen from here)"
+    where = "" if is_here(owner) else " (which cannot be seen from here)"
     seen = "" if owner.seen_at is None else f", last seen {_age(time.time() - owner.seen_at)} ago"
     return f"process {owner.pid} on {owner.host}{where}{seen}"
 
@@ -168,12 +155,8 @@ def started(pid: int) -> str:
     except (OSError, IndexError):
         if (_PROC / "self" / "stat").exists():
             return ""
-    import psutil  # see above
-
-    try:
-        return f"{psutil.Process(pid).create_time():.3f}"
-    except psutil.Error:
-        return ""
+    since = started_at(pid)
+    return "" if since is None else f"{since:.3f}"
 
 
 def started_at(pid: int) -> float | None:
@@ -214,23 +197,17 @@ def container() -> dict[str, str] | None:
     return {"pod_uid": pod_uid, "started": first} if pod_uid and first else None
 
 
-def is_here(boot: str | None, namespace: int | None) -> bool:
-    """Return whether this process runs in the same boot and PID namespace."""
-    return boot is not None and namespace == pid_namespace() and _is_same_boot(boot, boot_id())
-
-
-def _is_near(owner: Owner) -> bool:
-    """Return whether an owner's process can be looked up from here."""
-    return is_here(owner.boot_id, owner.pid_namespace)
+def is_here(owner: Owner) -> bool:
+    """Return whether an owner's process can be looked up from here: it is of the same boot and PID namespace."""
+    return (
+        owner.boot_id is not None and owner.pid_namespace == pid_namespace() and _is_same_boot(owner.boot_id, boot_id())
+    )
 
 
 def _is_same_boot(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    hosts, times = zip(*((host, at) for host, _, at in (text.rpartition("@") for text in (one, other))), strict=True)
-    if hosts[0] != hosts[1] or not all(hosts) or not all(text.isdigit() for text in times):
-        return False
-    return abs(int(times[0]) - int(times[1])) < _BOOT_SLACK_S
+    (host, _, at), (other_host, _, other_at) = one.rpartition("@"), other.rpartition("@")
+    is_near = at.isdigit() and other_at.isdigit() and abs(int(at) - int(other_at)) < _BOOT_SLACK_S
+    return one == other or (bool(host) and host == other_host and is_near)
 
 
 def _boot_id_of_linux() -> str:

@@ -12,9 +12,10 @@ import errno
 import json
 import os
 import stat
-import tempfile
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torchx_pulumi.model.errors import DeployError
 
@@ -81,45 +82,85 @@ def read_json(path: Path) -> Any:
         DeployError: The file cannot be read, or is not valid JSON.
     """
     try:
-        return json.loads(path.read_bytes())
-    except ABSENT:
-        return None
-    except OSError as error:
-        raise file_error(path, "read", error) from error
+        with file_errors(path, "read"):
+            try:
+                return json.loads(path.read_bytes())
+            except ABSENT:
+                return None
     except ValueError as error:
         raise DeployError(f"{path} is not valid JSON: {error}; fix the file, or move it away") from error
 
 
+@contextlib.contextmanager
+def replacing(
+    path: Path, *, mode: int = 0o666, sync: bool = False, folder: Path | None = None, new: bool = False
+) -> Iterator[BinaryIO]:
+    """Write a file atomically: readers see the old file or the new one. An error in the block leaves the old one.
+
+    Args:
+        path: The file.
+        mode: Its permissions, before the umask.
+        sync: Keep the file also after a power failure, for the price of some milliseconds.
+        folder: Existing folder of the temporary file, on the same file system. None: that of the file.
+        new: Create the file: of several writers, the first one succeeds. On a file system without hard links, a reader
+            may see the file empty for a moment.
+
+    Raises:
+        FileExistsError: The file is `new`, and exists.
+        OSError: The file cannot be written.
+    """
+    temporary = (folder or path.parent) / f".{uuid.uuid4().hex}.tmp"
+    try:
+        with _created(temporary, mode) as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        if new:
+            _link(temporary, path, mode)
+        else:
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _link(temporary: Path, path: Path, mode: int) -> None:
+    """Link a file to a new name, or copy it where the file system has no hard links."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        file = _created(path, mode)
+        try:
+            with file:
+                file.write(temporary.read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically: readers see the old value or the new one, also after a power failure.
+    """Write a JSON file atomically, for its owner only; see `replacing`. Missing folders are created.
 
     Raises:
         DeployError: The file cannot be written, for example because the disk is full or the folder is read-only.
     """
-    temporary = ""
-    try:
-        handle, temporary = _temporary_file(path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            # `json.dump` writes by Python code, which takes five times as long as `json.dumps`.
-            file.write(json.dumps(value, separators=(",", ":")))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-        temporary = ""
-    except OSError as error:
-        raise file_error(path, "written", error) from error
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-
-
-def _temporary_file(folder: Path) -> tuple[int, str]:
-    for _ in range(10):
-        make_folder(folder)
-        # Another process may remove the folder while it is empty.
-        with contextlib.suppress(FileNotFoundError):
-            return tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
-    return tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+    # `json.dump` writes by Python code, which takes five times as long as `json.dumps`.
+    data = json.dumps(value, separators=(",", ":")).encode()
+    for left in reversed(range(10)):
+        make_folder(path.parent)
+        with file_errors(path, "written"):
+            try:
+                with replacing(path, mode=0o600, sync=True) as file:
+                    file.write(data)
+                return
+            except FileNotFoundError:
+                # Another process may remove the folder while it is empty.
+                if not left:
+                    raise
 
 
 def remove_file(path: Path) -> None:
@@ -128,65 +169,38 @@ def remove_file(path: Path) -> None:
     Raises:
         DeployError: The file cannot be removed.
     """
-    try:
-        path.unlink(missing_ok=True)
-    except NotADirectoryError:
-        return
-    except OSError as error:
-        raise file_error(path, "removed", error) from error
+    with file_errors(path, "removed"), contextlib.suppress(*ABSENT):
+        path.unlink()
 
 
-def write_new(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Create a file with a text. Of several writers, the first one succeeds; readers see the whole text.
-
-    On a file system without hard links, a reader may see the file empty for a moment.
-
-    Args:
-        path: The file, in an existing folder.
-        text: Its content.
-        mode: Permissions, before the umask.
+def _created(path: Path, mode: int) -> BinaryIO:
+    """Create a file and open it for writing.
 
     Raises:
         FileExistsError: The file exists.
-        OSError: The file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    try:
-        _write_exclusively(temporary, text, mode)
-        try:
-            os.link(temporary, path)
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            _write_exclusively(path, text, mode)
-    finally:
-        temporary.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 
 
-def _write_exclusively(path: Path, text: str, mode: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+def make_private_folder(path: Path) -> None:
+    """Create a folder and its missing parents with mode 0700; existing folders keep their mode.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
+    for folder in (*reversed(path.parents), path):
+        if not is_folder(folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents with mode 0700; existing folders keep their mode.
+    """Create a folder of the local index; see `make_private_folder`.
 
     Raises:
         DeployError: The folder cannot be created.
     """
-    try:
-        for folder in (*reversed(path.parents), path):
-            if not is_folder(folder):
-                folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise file_error(path, "made", error) from error
+    with file_errors(path, "made"):
+        make_private_folder(path)
 
 
 def shared_umask(root: Path | None) -> int | None:
@@ -224,16 +238,19 @@ def share(root: Path, *paths: Path) -> None:
             path.chmod((stat.S_ISGID | 0o777 if stat.S_ISDIR(found.st_mode) else 0o666) & ~umask)
 
 
-def file_error(path: Path, action: str, error: OSError) -> DeployError:
-    """Return the error of a file in the local index, with the reason and what to do.
+@contextlib.contextmanager
+def file_errors(path: Path, action: str) -> Iterator[None]:
+    """Raise errors of a file in the local index as `DeployError`, with the reason and what to do.
 
     Args:
         path: The file.
         action: Past participle: `read`, `written`.
-        error: What the file system raised.
     """
-    advice = "set XDG_STATE_HOME to another folder"
-    return DeployError(f"the record of launched apps: {path} cannot be {action}: {os_error_reason(error, advice)}")
+    try:
+        yield
+    except OSError as error:
+        reason = os_error_reason(error, "set XDG_STATE_HOME to another folder")
+        raise DeployError(f"the record of launched apps: {path} cannot be {action}: {reason}") from error
 
 
 def os_error_reason(error: OSError, advice: str) -> str:

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.stack_state import files
-from torchx_pulumi.stack_state.files import read_json, share, shared_umask, write_json
-from torchx_pulumi.stack_state.store import FolderStore
+from torchx_pulumi.storage import files
+from torchx_pulumi.storage.files import read_json, share, shared_umask, write_json
+from torchx_pulumi.storage.stores import FolderStore
 
 
 @pytest.mark.parametrize(

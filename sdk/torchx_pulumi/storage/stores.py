@@ -1,4 +1,4 @@
-"""Files of a Pulumi backend in a folder or an object store, read and written without the engine."""
+"""Folders and object stores, with the same methods: the files of Pulumi backends and of log archives."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import importlib
 import logging
 import os
 import shutil
-import uuid
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qs, urlsplit
 
-from torchx_pulumi.stack_state.backend import backend_folder
-from torchx_pulumi.stack_state.files import ABSENT, is_folder, share, shared_umask
-from torchx_pulumi.stack_state.store_errors import as_os_error
+from torchx_pulumi.storage.files import ABSENT, is_folder, make_private_folder, replacing, share, shared_umask
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +27,31 @@ READ_TIMEOUT_S = 10.0
 UPLOAD_BYTES = 8 << 20
 """Bytes of a part of an upload."""
 
+STALE_S = 3600.0
+"""Age of the temporary file of an upload whose process was killed."""
+
+REFUSALS = frozenset(
+    {
+        # botocore
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "CredentialRetrievalError",
+        "ProfileNotFound",
+        "NoAuthTokenError",
+        "SSOError",
+        "TokenRetrievalError",
+        # google.auth
+        "DefaultCredentialsError",
+        "RefreshError",
+        # azure.core
+        "ClientAuthenticationError",
+    }
+)
+"""Names of the errors of object store clients for missing or invalid credentials."""
+
+REFUSED_STATUS = {"401", "403"}
+"""Status codes of HTTP responses that deny access."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
@@ -40,9 +63,10 @@ class Stored:
 
 
 class FolderStore:
-    """Files of a backend in a folder, by their path in it, for example `.pulumi/meta.yaml`.
+    """Files in a folder, by their path in it, for example `.pulumi/meta.yaml`.
 
-    Methods raise `PermissionError` if access is denied, and another `OSError` if the folder cannot be used.
+    Methods raise `PermissionError` if access is denied, and another `OSError` if the folder cannot be used, with errno
+    ENOSPC if it is full.
     """
 
     keeps_backups = True
@@ -55,7 +79,7 @@ class FolderStore:
         self._root = root
 
     def read(self, path: str) -> Stored | None:
-        """Return a file. None: it does not exist."""
+        """Return a file with its version. None: it does not exist."""
         data = self.read_bytes(path)
         return None if data is None else Stored(data=data)
 
@@ -63,7 +87,14 @@ class FolderStore:
         """Return the content of a file. None: it does not exist."""
         try:
             return (self._root / path).read_bytes()
-        except FileNotFoundError:
+        except ABSENT:
+            return None
+
+    def open(self, path: str) -> BinaryIO | None:
+        """Open a file for reading. None: it does not exist."""
+        try:
+            return (self._root / path).open("rb")
+        except ABSENT:
             return None
 
     def is_unchanged(self, path: str, stored: Stored) -> bool:
@@ -73,8 +104,26 @@ class FolderStore:
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:  # noqa: ARG002 - no versions
         """Write a file atomically, with the permissions of the file that it replaces."""
         target = self._root / path
-        mode = target.stat().st_mode & 0o777 if target.exists() else None
-        _write_whole(target, data, target.parent, mode)
+        with replacing(target) as file:
+            if target.exists():
+                os.fchmod(file.fileno(), target.stat().st_mode & 0o777)
+            file.write(data)
+
+    def upload(self, path: str, source: BinaryIO) -> None:
+        """Write a file atomically with all that can be read of a source.
+
+        The file and the folders that are created for it are readable by their owner only.
+        """
+        target = self._root / path
+        make_private_folder(target.parent)
+        with os.scandir(target.parent) as entries:
+            hidden = [entry for entry in entries if _is_temporary(entry.name)]
+        for entry in hidden:
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - entry.stat().st_mtime > STALE_S:
+                    Path(entry.path).unlink()
+        with replacing(target, mode=0o600, sync=True) as file:
+            shutil.copyfileobj(source, file, 1 << 20)
 
     def lock(self, path: str, data: bytes) -> None:
         """Write a lock atomically. No other file may appear in its folder: Pulumi treats each one as a lock."""
@@ -87,21 +136,25 @@ class FolderStore:
         # Another member of the group writes its own lock there next.
         share(self._root, *(folder for folder in target.parents if self._root in folder.parents))
         umask = shared_umask(self._root)
-        _write_whole(target, data, target.parent.parent, None if umask is None else 0o666 & ~umask)
+        with replacing(target, folder=target.parent.parent) as file:
+            if umask is not None:
+                os.fchmod(file.fileno(), 0o666 & ~umask)
+            file.write(data)
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the files in a folder. Empty: the folder does not exist."""
         try:
             with os.scandir(self._root / folder) as entries:
                 return sorted(entry.name for entry in entries if entry.is_file())
-        except FileNotFoundError:
+        except ABSENT:
             return []
 
     def paths(self, folder: str) -> list[str]:
-        """Return the paths of all files below a folder, relative to it. Empty: the folder does not exist."""
+        """Return the sorted paths of all files below a folder, relative to it. Empty: the folder does not exist."""
+        top = self._root / folder
         found = []
-        for path, _, names in os.walk(self._root / folder, onerror=_raise_unless_absent, followlinks=True):
-            found += [(Path(path) / name).relative_to(self._root / folder).as_posix() for name in names]
+        for path, _, names in os.walk(top, onerror=_raise_unless_absent, followlinks=True):
+            found += [(Path(path) / name).relative_to(top).as_posix() for name in names if not _is_temporary(name)]
         return sorted(found)
 
     def versions(self, folder: str) -> dict[str, str]:
@@ -117,7 +170,8 @@ class FolderStore:
 
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
-        (self._root / path).unlink(missing_ok=True)
+        with contextlib.suppress(*ABSENT):
+            (self._root / path).unlink()
 
     def remove_below(self, folder: str) -> None:
         """Remove a folder with all files below it, if it exists. A link in it is removed, not what it leads to."""
@@ -125,16 +179,36 @@ class FolderStore:
             shutil.rmtree(self._root / folder)
 
     def remove_if_empty(self, folder: str) -> None:
-        """Remove a folder, unless it has files or cannot be removed."""
+        """Remove a folder, unless it has files, is a link, or cannot be removed."""
         with contextlib.suppress(OSError):
             (self._root / folder).rmdir()
 
+    def remove_empty_folders(self, folder: str) -> None:
+        """Remove a folder and the folders in it and above it that have no files."""
+        for path, _, _ in os.walk(self._root / folder, topdown=False):
+            self.remove_if_empty(path)
+        for above in Path(folder).parents:
+            if above != Path():
+                self.remove_if_empty(str(above))
+
+
+@contextlib.contextmanager
+def as_os_error() -> Iterator[None]:
+    """Convert the errors of object store clients to `PermissionError` and `OSError`."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        response = getattr(error, "response", None)
+        answer = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+        status = {str(answer), str(getattr(error, "status_code", None)), str(getattr(error, "code", None))}
+        refused = status & REFUSED_STATUS or REFUSALS & {base.__name__ for base in type(error).__mro__}
+        raise (PermissionError if refused else OSError)(f"{type(error).__name__}: {error}") from error
+
 
 class ObjectStore:
-    """Objects of a backend in an object store, through a file system of fsspec; the methods are those of `FolderStore`.
-
-    Methods raise `PermissionError` if access is denied, and another `OSError` if the store fails.
-    """
+    """Objects in a bucket or container, through a file system of fsspec; the methods are those of `FolderStore`."""
 
     keeps_backups = False
     """Writes of objects are atomic, and Pulumi never reads `.bak`."""
@@ -172,6 +246,14 @@ class ObjectStore:
             return None
 
     @as_os_error()
+    def open(self, path: str) -> BinaryIO | None:
+        """Open an object for reading, in blocks. None: it does not exist."""
+        try:
+            return cast("BinaryIO", self._files.open(f"{self._root}/{path}", "rb", cache_type="readahead"))
+        except FileNotFoundError:
+            return None
+
+    @as_os_error()
     def is_unchanged(self, path: str, stored: Stored) -> bool:
         """Return whether an object still has the ETag of an earlier read, or without ETags the same content."""
         key = f"{self._root}/{path}"
@@ -182,15 +264,28 @@ class ObjectStore:
         except FileNotFoundError:
             return False
 
-    def lock(self, path: str, data: bytes) -> None:
-        """Write a lock."""
-        self.write(path, data)
-
     @as_os_error()
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
         """Write an object; a store with ETags refuses the write if the object is no longer `replaces`."""
         condition = {"IfMatch": replaces.tag} if replaces is not None and replaces.tag is not None else {}
         self._files.pipe_file(f"{self._root}/{path}", data, **condition)
+
+    @as_os_error()
+    def upload(self, path: str, source: BinaryIO) -> None:
+        """Write an object with all that can be read of a source: large ones in parts, all of them or none."""
+        target = self._files.open(f"{self._root}/{path}", "wb", block_size=UPLOAD_BYTES)
+        try:
+            while block := source.read(UPLOAD_BYTES):
+                target.write(block)
+            target.close()
+        except BaseException:
+            target.discard()
+            target.closed = True
+            raise
+
+    def lock(self, path: str, data: bytes) -> None:
+        """Write a lock."""
+        self.write(path, data)
 
     @as_os_error()
     def names(self, folder: str) -> list[str]:
@@ -202,7 +297,7 @@ class ObjectStore:
         return sorted(item["name"].rpartition("/")[2] for item in found if item.get("type") == "file")
 
     def paths(self, folder: str) -> list[str]:
-        """Return the paths of all objects below a folder, relative to it, by one listing."""
+        """Return the sorted paths of all objects below a folder, relative to it: one request for 1,000 objects."""
         return sorted(self.versions(folder))
 
     @as_os_error()
@@ -221,10 +316,8 @@ class ObjectStore:
     @as_os_error()
     def remove(self, path: str) -> None:
         """Remove an object, if it exists."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(f"{self._root}/{path}")
-        except FileNotFoundError:
-            return
 
     def remove_below(self, folder: str) -> None:
         """Remove all objects below a folder."""
@@ -236,68 +329,48 @@ class ObjectStore:
     def remove_if_empty(self, folder: str) -> None:
         """Do nothing: an object store has no folders."""
 
-    @as_os_error()
-    def open(self, path: str) -> BinaryIO | None:
-        """Open an object for reading, in blocks. None: it does not exist."""
-        try:
-            return cast("BinaryIO", self._files.open(f"{self._root}/{path}", "rb", cache_type="readahead"))
-        except FileNotFoundError:
-            return None
-
-    @as_os_error()
-    def upload(self, path: str, source: BinaryIO) -> None:
-        """Write an object with all that can be read of a source: large ones in parts, all of them or none."""
-        target = self._files.open(f"{self._root}/{path}", "wb", block_size=UPLOAD_BYTES)
-        try:
-            while block := source.read(UPLOAD_BYTES):
-                target.write(block)
-            target.close()
-        except BaseException:
-            target.discard()
-            target.closed = True
-            raise
+    def remove_empty_folders(self, folder: str) -> None:
+        """Do nothing: an object store has no folders."""
 
 
-StackStore = FolderStore | ObjectStore
+Store = FolderStore | ObjectStore
+
+
+def is_object_store(url: str) -> bool:
+    """Return whether a URL is of an object store that fsspec can read and write."""
+    return urlsplit(url).scheme in _OPENERS
 
 
 @as_os_error()
-def open_store(backend: str, timeout_s: float = REQUEST_TIMEOUT_S) -> StackStore | None:
-    """Open a backend whose files can be accessed without the engine.
+def open_objects(url: str, timeout_s: float = REQUEST_TIMEOUT_S) -> ObjectStore | None:
+    """Open a bucket or container.
 
     Args:
-        backend: Its URL, as Pulumi accepts it.
+        url: Its URL, as Pulumi accepts it for a backend.
         timeout_s: Timeout of one request to S3.
 
     Returns:
-        The store. None: the backend is of another kind, or the package for it is not installed, which is logged.
+        The store. None: the URL is of another kind, or the package for it is not installed, which is logged.
 
     Raises:
         PermissionError: The user has no credentials for it.
         OSError: The store refuses its settings, or the URL is not valid.
     """
-    folder = backend_folder(backend)
-    if folder is not None:
-        return FolderStore(folder)
-    scheme = urlsplit(backend).scheme
-    if scheme not in _OPENERS:
+    address = urlsplit(url)
+    if address.scheme not in _OPENERS:
         return None
+    given = {name: values[-1] for name, values in parse_qs(address.query).items()}
     try:
-        return _OPENERS[scheme](backend, timeout_s)
+        files = _OPENERS[address.scheme](given, timeout_s)
     except ImportError as error:
-        logger.debug("objects at %s:// cannot be accessed directly: %s", scheme, error)
+        logger.debug("objects at %s:// cannot be accessed directly: %s", address.scheme, error)
         return None
+    parts = (part.strip("/") for part in (address.netloc, given.get("prefix", ""), address.path))
+    return ObjectStore(files, "/".join(part for part in parts if part))
 
 
-def is_object_store(backend: str) -> bool:
-    """Return whether a backend is an object store, which fsspec can read and write."""
-    return urlsplit(backend).scheme in _OPENERS
-
-
-def _open_s3(backend: str, timeout_s: float) -> StackStore:
+def _open_s3(given: Mapping[str, str], timeout_s: float) -> Any:
     s3fs = importlib.import_module("s3fs")
-    url = urlsplit(backend)
-    given = {name: values[-1] for name, values in parse_qs(url.query).items()}
     without_tls = _is_true(given.get("disableSSL")) or _is_true(given.get("disable_https"))
     endpoint = given.get("endpoint")
     if endpoint and "://" not in endpoint:
@@ -323,54 +396,41 @@ def _open_s3(backend: str, timeout_s: float) -> StackStore:
         skip_instance_cache=True,
     )
     files.retries = 1
-    return ObjectStore(files, _folder_in(url.netloc, url.path, given.get("prefix", "")))
+    return files
 
 
-def _open_gs(backend: str, _: float) -> StackStore:
+def _open_gs(*_: object) -> Any:
     gcsfs = importlib.import_module("gcsfs")
-    url = urlsplit(backend)
-    prefix = parse_qs(url.query).get("prefix", [""])[-1]
-    files = gcsfs.GCSFileSystem(use_listings_cache=False, skip_instance_cache=True)
-    return ObjectStore(files, _folder_in(url.netloc, url.path, prefix))
+    return gcsfs.GCSFileSystem(use_listings_cache=False, skip_instance_cache=True)
 
 
-def _open_azblob(backend: str, _: float) -> StackStore:
+def _open_azblob(given: Mapping[str, str], _: float) -> Any:
     adlfs = importlib.import_module("adlfs")
-    url = urlsplit(backend)
-    given = {name: values[-1] for name, values in parse_qs(url.query).items()}
-    files = adlfs.AzureBlobFileSystem(
+    return adlfs.AzureBlobFileSystem(
         account_name=given.get("storage_account") or os.environ.get("AZURE_STORAGE_ACCOUNT"),
         account_key=os.environ.get("AZURE_STORAGE_KEY"),
         sas_token=os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
         use_listings_cache=False,
         skip_instance_cache=True,
     )
-    return ObjectStore(files, _folder_in(url.netloc, url.path, given.get("prefix", "")))
 
 
-_OPENERS: dict[str, Callable[[str, float], StackStore]] = {"s3": _open_s3, "gs": _open_gs, "azblob": _open_azblob}
-"""Scheme of a backend to the function that opens it."""
+_OPENERS: dict[str, Callable[[Mapping[str, str], float], Any]] = {
+    "s3": _open_s3,
+    "gs": _open_gs,
+    "azblob": _open_azblob,
+}
+"""Scheme of a URL to the function that returns its file system, from its parameters and the timeout of a request."""
 
 
-def _write_whole(target: Path, data: bytes, folder: Path, mode: int | None = None) -> None:
-    """Write a file atomically, through a temporary file in a folder of the same file system."""
-    temporary = folder / f".{target.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        temporary.write_bytes(data)
-        if mode is not None:
-            temporary.chmod(mode)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _is_temporary(name: str) -> bool:
+    """Return whether a file is being written by this package (`files.replacing`)."""
+    return name.startswith(".") and name.endswith(".tmp")
 
 
 def _raise_unless_absent(error: OSError) -> None:
     if not isinstance(error, ABSENT):
         raise error
-
-
-def _folder_in(bucket: str, path: str, prefix: str) -> str:
-    return "/".join(part.strip("/") for part in (bucket, prefix, path) if part.strip("/"))
 
 
 def _is_true(text: str | None) -> bool:

@@ -16,8 +16,8 @@ from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage, read_entry, wr
 from torchx_pulumi.model.errors import TakenOverError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.lease import Lease, claim
-from torchx_pulumi.stack_state import owner as owner_module
-from torchx_pulumi.stack_state.owner import (
+from torchx_pulumi.storage import owners as owner_module
+from torchx_pulumi.storage.owners import (
     Life,
     describe_owner,
     is_same,
@@ -214,7 +214,7 @@ def test_work_that_failed_is_given_back(index: RunIndex) -> None:
 def test_psutil_is_loaded_only_where_another_process_is_judged(tmp_path: Path) -> None:
     program = (
         "import sys, torchx_pulumi.torchx_adapter.scheduler\n"
-        "from torchx_pulumi.stack_state.owner import life_of, this_process\n"
+        "from torchx_pulumi.storage.owners import life_of, this_process\n"
         "life_of(this_process())\n"
         "life_of(None)\n"
         "sys.exit('psutil' in sys.modules)\n"

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.stack_state import file_lock
-from torchx_pulumi.stack_state.file_lock import held, locked
-from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.storage import locks
+from torchx_pulumi.storage.locks import held, locked
 
 # Python 3.12 and later warn of a fork in a process with threads, which is what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -166,7 +163,7 @@ def test_an_owner_that_died_leaves_no_lock(tmp_path: Path, flock_says: Callable[
             os._exit(0)
     os.waitpid(child, 0)
     assert (tmp_path / "lock.held").exists()
-    with held(tmp_path / "lock", wait=False) as free:
+    with held(tmp_path / "lock") as free:
         assert free
 
 
@@ -174,10 +171,11 @@ def test_an_owner_elsewhere_is_named_when_it_does_not_end(
     tmp_path: Path, flock_says: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flock_says(errno.ENOLCK)
-    monkeypatch.setattr(file_lock, "LIMIT_S", 0.1)
-    owner = asdict(replace(this_process(), host="elsewhere", boot_id="another", pid=7))
-    (tmp_path / ".lock.held").write_text(json.dumps(owner))
-    words = r"\.lock cannot be locked: .*process 7 on elsewhere.*or remove"
+    monkeypatch.setattr(locks, "LIMIT_S", 0.1)
+    (tmp_path / ".lock.held").write_text("7\nelsewhere?pidns-f0000001\n12\n")
+    words = (
+        r"\.lock cannot be locked: process 7 on elsewhere has held it for 0 s; end that process, or remove .*held if"
+    )
     with pytest.raises(DeployError, match=words), locked(tmp_path):
         pass
     (tmp_path / ".lock.held").write_text("")
