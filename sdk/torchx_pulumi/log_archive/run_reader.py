@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchx_pulumi.kube import PodReader
+from torchx_pulumi.kube import LogLines, PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive.resuming import LONGEST_STAMP, Received
 from torchx_pulumi.log_archive.runs import ContainerRunRef, runs_of_pod
 from torchx_pulumi.log_archive.spool import LimitedSpool
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.logs.stamps import read_line
+from torchx_pulumi.logs.resuming import Line, ResumedLog, StreamOptions
+from torchx_pulumi.logs.sources import open_stream
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at, time_at
 from torchx_pulumi.model.timestamps import SECOND_NS, to_nanoseconds
@@ -37,10 +37,7 @@ REPLACED = "Replaced"
 
 
 class RunReader:
-    """Reads one container run into a spool.
-
-    A followed log that is interrupted is continued. One that is not followed is read again from its beginning.
-    """
+    """Reads one container run into a spool."""
 
     def __init__(
         self,
@@ -53,14 +50,12 @@ class RunReader:
     ) -> None:
         self.ref = ref
         """The run as it was observed last."""
-        self.spool = make_spool()
-        """What was read."""
         self._cluster = cluster
         self._stop = stop
         self._make_spool = make_spool
         self._opened = opened
         self._tries = tries
-        self._received = Received()
+        self._begin()
         self._first_ns: int | None = None
         """Time of the first line of the current stream. None: it has returned none."""
         self._gone = False
@@ -70,27 +65,31 @@ class RunReader:
         self._settled = False
         """The pod was read once more after its status may have been out of date."""
 
+    def _begin(self) -> None:
+        self.spool = self._make_spool()
+        """What was read."""
+        self._log = ResumedLog(self._open, self._stop, with_rest=True, begins=self._check_first)
+
     def read(self, *, follow: bool) -> bool:
         """Read the log. Return whether it was read to the end of an ended run.
 
         Raises:
             ClusterError: It cannot be read, or not to its end.
         """
-        tracks = follow and self.ref.running
         failures = 0
         while not self._stop.is_set():
             size, running = self.spool.size, self.ref.running
             try:
-                self._stream(follow=tracks and running, tracks=tracks)
+                self._read_stream(follow=follow and running)
                 if self._stop.is_set():
                     break
                 if not self._is_of_run():
                     self._begin_again()
                     continue
-                self._followed = self._followed or (tracks and running)
+                self._followed = self._followed or (follow and running)
                 if not running or (self._gone and self._followed):
                     return True
-                if not tracks or self._gone:
+                if not follow or self._gone:
                     return False
                 # The container has ended. Its status says so in a moment; then the rest of its log is read.
                 failures = 0 if self.spool.size > size else failures + 1
@@ -99,68 +98,55 @@ class RunReader:
                     break
                 if self._followed and not error.retryable:
                     return True
-                silent = tracks and error.reason == "Silent"
-                failures = 0 if silent else 1 if self.spool.size > size and tracks else failures + 1
+                silent = follow and error.reason == "Silent"
+                failures = 0 if silent else 1 if self.spool.size > size else failures + 1
                 if not error.retryable or failures >= self._tries:
                     raise
                 if not self._may_be_read():
                     if self._followed:
                         return True
                     raise
-                if not tracks:
-                    self._begin_again()
             self._stop.wait(min(PAUSE_S * 2**failures, LONGEST_PAUSE_S))
         return False
 
-    def _stream(self, *, follow: bool, tracks: bool) -> None:
+    def _read_stream(self, *, follow: bool) -> None:
         """Read one stream to its end."""
-        resume_at = self._received.resume_at if tracks else None
-        self._received.begin_again()
         self._first_ns = None
-        stream = self._cluster.logs(
-            self.ref.namespace,
-            self.ref.pod,
-            self.ref.container,
-            follow=follow,
-            previous=self.ref.previous,
-            timestamps=True,
-            since=resume_at,
-            silence_s=SILENCE_S if follow else None,
-            keep_ends=True,
-        )
-        self._opened()
-        with self._stop.closing(stream):
-            for part in stream:
-                if self._first_ns is None and not self._begins(part, resumed=resume_at is not None):
-                    continue
-                self.spool.add(self._received.take(part) if tracks else part)
-            if not stream.finished and not self._stop.is_set():
-                raise ClusterError(f"the log of {self._name} broke off", retryable=True, reason="BrokenStream")
+        silence_s = SILENCE_S if follow else None
+        for line in self._log.read(follow=follow, previous=self.ref.previous, silence_s=silence_s):
+            if self.spool.in_line and not line.continues:
+                # The end of the line before cannot be read any more.
+                self.spool.add("\n")
+            stamp = f"{line.stamp} " if line.stamp and not line.continues else ""
+            self.spool.add(f"{stamp}{line.text}" + ("\n" if line.ended else ""))
+        if not self._log.finished and not self._stop.is_set():
+            raise ClusterError(f"the log of {self._name} broke off", retryable=True, reason="BrokenStream")
 
-    def _begins(self, part: str, *, resumed: bool) -> bool:
-        """Check the first line of a stream. Return whether it is one: a continued stream may begin within a line.
+    def _open(self, options: StreamOptions) -> LogLines:
+        stream = open_stream(self._cluster, self.ref.namespace, self.ref.pod, self.ref.container, options)
+        self._opened()
+        return stream
+
+    def _check_first(self, line: Line) -> None:
+        """Check the first line of a stream.
 
         Raises:
             ClusterError: The text is an error of the node, or the log is that of a later run.
         """
-        line = read_line(part[:LONGEST_STAMP], 0)
         if not line.stamp:
-            if resumed:
-                return False
             # The kubelet sends the reason as text where it does not have the log any more.
-            text = f"the node does not have the log of {self._name} any more: {part.strip()[:200]}"
+            text = f"the node does not have the log of {self._name} any more: {line.text.strip()[:200]}"
             raise ClusterError(text, reason="NotFound")
         self._first_ns = line.at_ns
-        if resumed and not self._is_of_run():
+        if self._log.resumes and not self._is_of_run():
             raise ClusterError(f"the log of {self._name} goes on with that of a later run", retryable=True)
-        return True
 
     def _is_of_run(self) -> bool:
         """Return whether the current stream is the log of the run, by the pod's status and the times of lines."""
         asked_previous = self.ref.previous
         belongs = self._observe(asked_previous)
-        end, last_ns = self.ref.finished_at, read_line(self.spool.last_line, 0).at_ns
-        late = end is not None and not self.ref.previous and last_ns > to_nanoseconds(end) + LATE_NS
+        end = self.ref.finished_at
+        late = end is not None and not self.ref.previous and self._log.last_ns > to_nanoseconds(end) + LATE_NS
         if belongs and late and not self._settled and not self._gone:
             # The container may have been started again, and the status does not say so yet.
             self._settled = True
@@ -214,8 +200,7 @@ class RunReader:
             ClusterError: The run has no log any more.
         """
         self.spool.close()
-        self.spool = self._make_spool()
-        self._received = Received()
+        self._begin()
         if self._gone:
             text = f"the log of {self._name} cannot be read any more: a later run has its place"
             raise ClusterError(text, reason=REPLACED)
