@@ -55,9 +55,11 @@ class RunReader:
         self._make_spool = make_spool
         self._opened = opened
         self._tries = tries
-        self._begin()
         self._first_ns: int | None = None
         """Time of the first line of the current stream. None: it has returned none."""
+        self._next_ns: int | None = None
+        """Start of the next run, or creation of the next pod. None: there is none, or it is not known."""
+        self._begin()
         self._gone = False
         """The pod, or its status of the run, does not exist any more."""
         self._followed = False
@@ -78,7 +80,7 @@ class RunReader:
         """
         failures = 0
         while not self._stop.is_set():
-            size, running = self.spool.size, self.ref.running
+            size, running, resumed = self.spool.size, self.ref.running, self._log.resumes
             try:
                 self._read_stream(follow=follow and running)
                 if self._stop.is_set():
@@ -102,9 +104,12 @@ class RunReader:
                 failures = 0 if silent else 1 if self.spool.size > size else failures + 1
                 if not error.retryable or failures >= self._tries:
                     raise
-                if not self._may_be_read():
-                    if self._followed:
-                        return True
+                doubtful = self._is_doubtful(follow=follow)
+                if doubtful and not resumed and self._first_ns is not None:
+                    self._begin_again()
+                if self._gone and self._followed:
+                    return True
+                if self._gone:
                     raise
             self._stop.wait(min(PAUSE_S * 2**failures, LONGEST_PAUSE_S))
         return False
@@ -165,15 +170,17 @@ class RunReader:
         if pod is None:
             return True
         if self._gone:
-            created = time_at(pod, "metadata", "creationTimestamp")
-            return self._first_ns is not None and created is not None and self._first_ns < to_nanoseconds(created)
-        runs = [run for run in runs_of_pod(pod) if run.container == self.ref.container]
-        starts = [to_nanoseconds(run.started_at) for run in runs if run.restarts > self.ref.restarts and run.started_at]
-        is_before = self._first_ns is not None and bool(starts) and self._first_ns < min(starts)
+            starts = [time_at(pod, "metadata", "creationTimestamp")]
+            runs = []
+        else:
+            runs = [run for run in runs_of_pod(pod) if run.container == self.ref.container]
+            starts = [run.started_at for run in runs if run.restarts > self.ref.restarts]
+        self._next_ns = min((to_nanoseconds(start) for start in starts if start), default=None)
+        is_before = self._first_ns is not None and self._next_ns is not None and self._first_ns < self._next_ns
         mine = next((run for run in runs if self._is_same(run)), None)
         if mine is None:
-            self._gone = True
-            return is_before or not starts
+            replaced, self._gone = self._gone, True
+            return is_before or (self._next_ns is None and not replaced)
         self.ref = mine
         return is_before or mine.previous == asked_previous
 
@@ -182,16 +189,19 @@ class RunReader:
             return run.container_id == self.ref.container_id
         return run.restarts == self.ref.restarts
 
-    def _may_be_read(self) -> bool:
-        """Read the pod after an interrupted stream. Return whether the run may still have a log."""
+    def _is_doubtful(self, *, follow: bool) -> bool:
+        """Read the pod after an interrupted stream. Return whether the stream may have been the log of a later run.
+
+        Raises:
+            ClusterError: The pod cannot be read.
+        """
         try:
-            self._observe(self.ref.previous)
+            return not self._observe(self.ref.previous) and self._next_ns is not None
         except ClusterError as error:
             if not error.retryable:
                 raise
-            # The next stream meets the same error, and counts it.
-            return True
-        return not self._gone
+            # The next stream meets the same error, and counts it. A log that is not followed is soon read again.
+            return not follow
 
     def _begin_again(self) -> None:
         """Drop what was read.

@@ -147,7 +147,8 @@ def _merged_by_time(
     """Yield the current lines of containers, sorted by time. Of several, those without such a run are skipped."""
     begun = [item for item in logs if (item[0].previous if query.previous else item[0].current) is not None]
     if not begun:
-        raise no_previous(query, logs[0][0]) if query.previous else not_started(query, logs[0][0])
+        first = logs[0][0]
+        raise no_previous(query, first) if query.previous and first.current else not_started(query, first)
     lines = [_labelled(log, _explained(container, log, query), limits) for container, log in begun]
     yield from heapq.merge(*lines, key=lambda item: item[1].at_ns)
 

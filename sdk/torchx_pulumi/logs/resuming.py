@@ -81,6 +81,8 @@ class _Delivered:
     def __init__(self, *, from_the_end: bool) -> None:
         self.last_ns = 0
         """Time of the latest line."""
+        self._line_ns = 0
+        """Time of the last line of the current stream, which counts for a line without one."""
         self._window: deque[tuple[int, str]] = deque()
         self._older_ns: int | None = None
         """Lines up to this time that come before the first known one are left out. None: there are none."""
@@ -106,12 +108,14 @@ class _Delivered:
         self._again = Counter(self._window)
         self._matched = not self._again
         self._begun = None
+        self._line_ns = 0
 
     def take(self, raw: str) -> Line | None:
         """Record a line of the stream, or a part of one. Return what is new of it. None: nothing."""
         begun = self._begun
         if begun is None:
-            line = read_line(raw, self.last_ns)
+            line = read_line(raw, self._line_ns)
+            self._line_ns = line.at_ns
             begun = _Begun(line.at_ns, line.stamp, "", 0, self._delivered_of(line))
         else:
             ended = raw.endswith("\n")
