@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from torchx_pulumi.logs.containers import containers_of
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at, time_at
-from torchx_pulumi.schedulers.pods.containers import Container, Termination, read_containers
+from torchx_pulumi.schedulers.pods.containers import Termination, read_containers
 from torchx_pulumi.schedulers.replicas import replica_of
 
 SMALLEST_ROTATED = 64 << 10
@@ -165,26 +165,27 @@ def runs_of_pod(pod: Mapping[str, Any]) -> list[ContainerRunRef]:
         if container.name is None:
             continue
         names = [item.name for item in logged if item.init == container.init]
-
-        def run(
-            state: Mapping[str, Any],
-            restarts: int,
-            end: Termination | None,
-            *,
-            previous: bool = False,
-            container: Container = container,
-            names: Sequence[str] = names,
-        ) -> ContainerRunRef:
-            return ContainerRunRef(
+        status = statuses[container.name]
+        last, ended = mapping_at(status, "lastState", "terminated"), mapping_at(status, "state", "terminated")
+        runs: list[tuple[Mapping[str, Any], int, Termination | None, bool]] = []
+        if last and text_at(last, "containerID"):
+            runs.append((last, max(container.restarts - 1, 0), container.previous, True))
+        if ended and (text_at(ended, "containerID") or not last):
+            runs.append((ended, container.restarts, container.ended, False))
+        elif mapping_at(status, "state").get("running") is not None:
+            running = {**mapping_at(status, "state", "running"), "containerID": status.get("containerID")}
+            runs.append((running, container.restarts, None, False))
+        found += [
+            ContainerRunRef(
                 namespace=text_at(pod, "metadata", "namespace") or "default",
                 pod=name,
                 pod_uid=uid,
                 pod_created_at=time_at(pod, "metadata", "creationTimestamp"),
                 role=role,
                 replica=replica,
-                container=str(container.name),
+                container=container.name,
                 init=container.init,
-                position=names.index(str(container.name)) if container.name in names else len(names),
+                position=names.index(container.name) if container.name in names else len(names),
                 default=any(item.default and item.name == container.name for item in logged),
                 restarts=restarts,
                 container_id=text_at(state, "containerID"),
@@ -194,16 +195,8 @@ def runs_of_pod(pod: Mapping[str, Any]) -> list[ContainerRunRef]:
                 finished_at=end.finished_at if end else None,
                 exit_code=end.exit_code if end else None,
             )
-
-        status = statuses[container.name]
-        last, ended = mapping_at(status, "lastState", "terminated"), mapping_at(status, "state", "terminated")
-        if last and text_at(last, "containerID"):
-            found.append(run(last, max(container.restarts - 1, 0), container.previous, previous=True))
-        if ended and (text_at(ended, "containerID") or not last):
-            found.append(run(ended, container.restarts, container.ended))
-        elif mapping_at(status, "state").get("running") is not None:
-            running = {**mapping_at(status, "state", "running"), "containerID": status.get("containerID")}
-            found.append(run(running, container.restarts, None))
+            for state, restarts, end, previous in runs
+        ]
     return found
 
 

@@ -38,11 +38,11 @@ logger = logging.getLogger(__name__)
 
 def read_log(
     context: AdapterContext,
-    entry: RunEntry,
+    entry: RunEntry | None,
     kept: ArchivedReplica,
     *,
     options: Mapping[str, Any],
-    observation: SharedObservation,
+    observation: SharedObservation | None,
     attempt: int | None = None,
     follow: bool = False,
     progress: ProgressCallback | None = None,
@@ -52,12 +52,12 @@ def read_log(
 
     Args:
         context: Engine, clusters, index and clock.
-        entry: The app.
+        entry: The app. None: it is not known any more, and only an archive has its log.
         kept: The replica and the archives that may have its log.
         options: `log_containers`, `log_previous` and `log_timestamps`, where they are set.
-        observation: The observation that all readers of the app's logs share.
+        observation: The observation that all readers of the app's logs share. None: only archives are read.
         attempt: Number of the attempt, of those whose logs are kept, from 1. None: the present one.
-        follow: Go on until the app has ended.
+        follow: Go on until the app has ended. An archived log ends by itself.
         progress: Takes lines while a followed log is waited for. None: no lines.
         lines: `regex`, `since`, `until` and `tail_lines` as of `LogQuery`.
 
@@ -65,42 +65,20 @@ def read_log(
         InvalidJobError: There is no such role or replica, or the regular expression is not valid.
         ClusterError: The log cannot be read, or the cluster is not the one of the launch.
     """
-    query = _query(options, entry.namespace, _pod_of(entry, kept.role, kept.replica), lines)
-    query = replace(query, follow=follow, app_labels=find_backend(entry.scheduler).pod_selector(entry.job_name))
-    return _AppLog(context, entry, kept, observation, progress).read(query, attempt)
-
-
-def read_archived_log(
-    context: AdapterContext,
-    entry: RunEntry | None,
-    kept: ArchivedReplica,
-    *,
-    options: Mapping[str, Any],
-    attempt: int | None = None,
-    follow: bool = False,  # noqa: ARG001 - nothing is added to it
-    progress: ProgressCallback | None = None,  # noqa: ARG001 - nothing is waited for
-    **lines: Any,
-) -> Iterator[str]:
-    """Return the lines of a replica's log in an archive; arguments as of `read_log`.
-
-    Raises:
-        InvalidJobError: The regular expression is not valid.
-        ClusterError: No archive has the log, or it cannot be read.
-    """
-    query = _query(options, kept.job.namespace, "", lines)
-    gone = f"app {kept.job.app_id} is not known any more" if entry is None else f"run {kept.job.uid}"
-    return _ArchivedLog(context, entry, kept).read_archived(query, attempt, gone)
-
-
-def _query(options: Mapping[str, Any], namespace: str, pod: str, lines: Mapping[str, Any]) -> LogQuery:
-    return LogQuery(
-        namespace=namespace,
-        pod=pod,
+    query = LogQuery(
+        namespace=kept.job.namespace,
+        pod="",
         containers=_containers(options.get("log_containers")),
         previous=bool(options.get("log_previous")),
         timestamps=options.get("log_timestamps") is not False,
         **lines,
     )
+    if entry is None or observation is None:
+        why = f"app {kept.job.app_id} is not known any more" if entry is None else f"run {kept.job.uid}"
+        return _ArchivedLog(context, entry, kept).read_archived(query, attempt, why)
+    labels = find_backend(entry.scheduler).pod_selector(entry.job_name)
+    query = replace(query, pod=_pod_of(entry, kept.role, kept.replica), follow=follow, app_labels=labels)
+    return _AppLog(context, entry, kept, observation, progress).read(query, attempt)
 
 
 class _ArchivedLog(ReplicaLog):
