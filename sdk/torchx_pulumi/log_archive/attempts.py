@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.archived_log import ArchivedLog, Attempt
@@ -29,6 +29,7 @@ class ArchivedReplica:
     replica: int
     say: ProgressCallback
     """Takes the line that says what is read, and lines about archives that cannot be read."""
+    _said: set[str] = field(default_factory=set, init=False, compare=False)
 
     def find(self, attempt: int | None = None) -> ArchivedLog | None:
         """Return the archived log of an attempt (None: of the last one). None: no archive has it."""
@@ -50,8 +51,13 @@ class ArchivedReplica:
         found = self.find()
         if found is None or found.pod != pod or uid not in (None, found.runs[0].pod_uid):
             return None
-        found.on_open = lambda: self.say(f"pod {pod} is gone; its log is {found.note}")
+        found.on_open = lambda: self._say_once(f"pod {pod} is gone; its log is {found.note}")
         return found
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self.say(line)
 
     @property
     def names(self) -> str:
