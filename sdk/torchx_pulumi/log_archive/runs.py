@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from torchx_pulumi.log_archive.keys import RunKey, compact_time, escape, escape_container, escape_uid, job_folder
+from torchx_pulumi.log_archive.keys import RunKey, compact_time, escape, escape_container, escape_uid
 from torchx_pulumi.logs.containers import containers_of
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
@@ -49,7 +49,7 @@ class ArchivedJob:
     @property
     def folder(self) -> str:
         """Return the job's folder in an archive."""
-        return job_folder(self.namespace, self.job_name, self.uid)
+        return f"{escape(self.namespace)}/{escape(self.job_name)}/{escape_uid(self.uid)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,11 +116,7 @@ class _AppLog(_ArchivedLog):
         self._progress = progress
 
     def lines(self, query: LogQuery) -> Iterator[str]:
-        """Return the lines; where the pod is gone before their end, the rest from an archive.
-
-        Raises:
-            ClusterError: The log cannot be read.
-        """
+        """Return the lines of the pod that the replica has now."""
         entry, kept = self._entry, self.kept
         query = replace(query, pod=self._pod_name(query))
         label = _label(entry, kept.role, kept.replica, query.pod) if query.containers == "main" else None
@@ -158,11 +154,7 @@ class _AppLog(_ArchivedLog):
         return _observed_pod(self._entry, kept.role, kept.replica, self._observation, self.clock, follow=query.follow)
 
     def pod(self, query: LogQuery) -> Manifest | None:
-        """Return the replica's pod. None: it is gone.
-
-        Raises:
-            ClusterError: It cannot be read, or the cluster is not the one of the launch.
-        """
+        """Return the pod that the replica has now."""
         cluster = self._context.cluster_of(self._entry)
         self._check(cluster)
         try:

@@ -117,19 +117,11 @@ class PodLog(ReplicaLog):
         self._over_since: float | None = None
 
     def pod(self, query: LogQuery) -> Manifest | None:  # noqa: ARG002 - the replica decides
-        """Return the newest pod of the replica. None: it has none.
-
-        Raises:
-            ClusterError: The cluster is not watched or does not answer, or logs of this pod are not served.
-        """
+        """Return the newest pod of the replica, if its log may be shown."""
         return self._find(self._view_there())
 
     def lines(self, query: LogQuery) -> Iterator[str]:
-        """Return the lines; where the pod is gone before their end, the rest from an archive.
-
-        Raises:
-            ClusterError: There is no pod, it has no such container, or the pod cannot be read.
-        """
+        """Return the lines of the newest pod."""
         kept, view = self.kept, self._view_there()
         pod = self._find(view)
         if pod is None:
