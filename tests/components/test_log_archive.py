@@ -7,8 +7,9 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.log_archive import ArchivedCluster, ArchivedJob, open_archive
-from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.log_archive import ArchivedJob, ArchivedLog, open_archive
+from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob, stack_outputs
 from torchx_pulumi_components.cluster_access import cluster_for_tests
@@ -108,8 +109,8 @@ def test_a_relaunch_copies_the_logs_of_the_run_that_it_ends(engine: Any, tmp_pat
         assert not [*tmp_path.rglob("*.json")]
         engine.run(lambda: VolcanoTrainingJob("train", again))
     job = ArchivedJob(app_id="default:train-x1", scheduler="volcano", uid="uid-of-train")
-    found = ArchivedCluster(open_archive(str(tmp_path)), job, "trainer", 0)
-    lines = [*read_lines(found, LogQuery(namespace="default", pod=found.pod, timestamps=False))]
+    found = ArchivedLog(open_archive(str(tmp_path)), job, "trainer", 0)
+    lines = [*read_source(found, LogQuery(namespace="default", pod=found.pod, timestamps=False))]
     assert lines == ["step 1\n", "done\n"]
 
 

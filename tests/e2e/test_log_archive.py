@@ -12,8 +12,9 @@ import pytest
 from torchx import specs
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive import ArchivedCluster, ArchivedJob, open_archive
-from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.log_archive import ArchivedJob, ArchivedLog, open_archive
+from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import Project, eventually
@@ -181,6 +182,6 @@ def test_pulumi_up_copies_the_logs_of_the_run_that_it_ends(
     assert not folder.exists()
     assert "1 log copied to" in project.up()
     job = ArchivedJob(app_id=first["app_id"], scheduler="volcano", uid=first["uid"])
-    found = ArchivedCluster(open_archive(str(folder)), job, "trainer", 0)
-    lines = [*read_lines(found, LogQuery(namespace=project.namespace, pod=found.pod))]
+    found = ArchivedLog(open_archive(str(folder)), job, "trainer", 0)
+    lines = [*read_source(found, LogQuery(namespace=project.namespace, pod=found.pod))]
     assert is_whole(Said(out="".join(lines), err="", code=0))

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from aiobotocore.httpsession import AIOHTTPSession
-from torchx_pulumi.log_archive import Archive, ArchivedCluster, copy_log, open_archive
+from torchx_pulumi.log_archive import Archive, ArchivedLog, copy_log, open_archive
 from torchx_pulumi.log_archive.archive import newest_copies
-from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.storage.stores import UPLOAD_BYTES
 
 from tests.s3_server import S3Backend
@@ -33,9 +34,9 @@ def test_logs_are_written_listed_and_read(archive: Archive, s3_backend: S3Backen
     archive.check_writable()
     lines = [(number * S // 10, f"line {number}") for number in range(100)]
     copy_log(PodCluster(lines=lines, pod=pod()), archive, JOB, only_run(pod()))
-    found = ArchivedCluster(archive, JOB, "trainer", 0)
+    found = ArchivedLog(archive, JOB, "trainer", 0)
     query = LogQuery(namespace="default", pod=found.pod, timestamps=False, tail_lines=2)
-    assert [*read_lines(found, query)] == ["line 98\n", "line 99\n"]
+    assert [*read_source(found, query)] == ["line 98\n", "line 99\n"]
     paths = [path.relative_to(s3_backend.bucket).as_posix() for path in s3_backend.bucket.rglob("*") if path.is_file()]
     assert [path.partition(JOB.uid)[0] for path in paths] == ["team/logs/default/train/"] * 2
 

@@ -10,6 +10,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import BinaryIO, cast
 
@@ -173,9 +174,23 @@ class Archive:
         except DAMAGED as error:
             raise ClusterError(f"{where} is damaged: {error}; the lines before this are whole") from error
         except OSError as error:
-            raise ClusterError(
-                f"{where} cannot be read: {error}", retryable=not isinstance(error, PermissionError)
-            ) from error
+            raise _unreadable(where, error) from error
+
+    @contextmanager
+    def readable(self) -> Iterator[None]:
+        """Raise errors of the storage within the block as errors of the archive.
+
+        Raises:
+            ClusterError: The storage cannot be read.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise _unreadable(f"the archive {self.name}", error) from error
+
+
+def _unreadable(what: str, error: OSError) -> ClusterError:
+    return ClusterError(f"{what} cannot be read: {error}", retryable=not isinstance(error, PermissionError))
 
 
 def newest_copies(keys: Iterable[RunKey]) -> list[RunKey]:

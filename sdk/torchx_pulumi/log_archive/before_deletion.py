@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_pulumi.apps.ownership import Run, owns
@@ -45,23 +45,6 @@ ADVICE = "name another log_archive"
 """What to do about an archive that cannot be used."""
 
 
-@dataclass(slots=True)
-class _Copy:
-    """One copy in a thread."""
-
-    ref: ContainerRunRef
-    thread: threading.Thread
-    opened: threading.Event
-    failure: str = ""
-    complete: bool = False
-
-    @property
-    def name(self) -> str:
-        """Return pod and container for messages."""
-        restarts = f" (run {self.ref.restarts + 1})" if self.ref.restarts else ""
-        return f"{self.ref.pod}/{self.ref.container}{restarts}"
-
-
 @contextmanager
 def copying_logs(
     cluster: PodReader,
@@ -86,7 +69,7 @@ def copying_logs(
         pods: Pods with the job's name as they were observed. None: they are listed.
         progress: Takes lines of progress and warnings.
     """
-    copier = _Copier(cluster, archive, job, run, progress)
+    copier = _Copier(cluster=cluster, archive=archive, job=job, run=run, progress=progress)
     copier.begin(pods)
     try:
         yield
@@ -96,139 +79,144 @@ def copying_logs(
     copier.finish()
 
 
+@dataclass(slots=True, kw_only=True)
 class _Copier:
-    def __init__(
-        self,
-        cluster: PodReader,
-        archive: Archive,
-        job: ArchivedJob,
-        run: Run,
-        progress: ProgressCallback,
-    ) -> None:
-        self._cluster = cluster
-        self._archive = archive
-        self._job = job
-        self._run = run
-        self._progress = progress
-        self._stop = LogStop()
-        self._keep_partial = True
-        self._room = threading.BoundedSemaphore(READ_AT_ONCE)
-        self._copies: list[_Copy] = []
+    cluster: PodReader
+    archive: Archive
+    job: ArchivedJob
+    run: Run
+    progress: ProgressCallback
+    stop: LogStop = field(default_factory=LogStop)
+    keep_partial: bool = True
+    room: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(READ_AT_ONCE))
+    copies: list[_Copy] = field(default_factory=list)
 
     def begin(self, pods: Sequence[Mapping[str, Any]] | None) -> None:
         """Copy the logs of ended containers, and begin to follow the others."""
         refs = self._missing(pods)
         if not refs:
             return
-        where = f"{len(refs)} container{'s' if len(refs) > 1 else ''} of app {self._job.app_id}"
-        self._progress(f"copying the logs of {where} to {self._archive.name} before the pods are deleted")
+        where = f"{len(refs)} container{'s' if len(refs) > 1 else ''} of app {self.job.app_id}"
+        self.progress(f"copying the logs of {where} to {self.archive.name} before the pods are deleted")
         running = [ref for ref in refs if ref.running]
         ended = [ref for ref in refs if not ref.running]
-        self._copies = [
-            *(self._start(ref, follow=True) for ref in running[:AT_ONCE]),
-            *(self._start(ref, follow=False) for ref in [*ended, *running[AT_ONCE:]]),
+        self.copies = [
+            *(_Copy(self, ref, follow=True) for ref in running[:AT_ONCE]),
+            *(_Copy(self, ref, follow=False) for ref in [*ended, *running[AT_ONCE:]]),
         ]
+        for copy in self.copies:
+            copy.start()
         end = time.monotonic() + BEFORE_S
-        for copy in self._copies:
-            if copy.ref in running[:AT_ONCE]:
-                copy.opened.wait(max(end - time.monotonic(), 0))
+        for copy in self.copies:
+            left_s = max(end - time.monotonic(), 0)
+            if copy.follow:
+                copy.opened.wait(left_s)
             else:
-                copy.thread.join(max(end - time.monotonic(), 0))
+                copy.join(left_s)
 
     def finish(self) -> None:
         """Wait for the copies, store what came of the others, and report what is missing."""
-        waits = [copy for copy in self._copies if copy.thread.is_alive()]
+        waits = [copy for copy in self.copies if copy.is_alive()]
         if waits:
-            self._progress(f"waiting at most {BOUND_S:.0f} s for the ends of {len(waits)} logs: {_names(waits)}")
+            self.progress(f"waiting at most {BOUND_S:.0f} s for the ends of {len(waits)} logs: {_names(waits)}")
         _join(waits, BOUND_S)
-        self._stop.set()
+        self.stop.set()
         _join(waits, STORE_S)
-        for copy in self._copies:
-            if copy.thread.is_alive():
-                copy.failure = copy.failure or "the archive did not take it in time"
-        failed = [copy for copy in self._copies if copy.failure]
-        partial = [copy for copy in self._copies if not copy.failure and not copy.complete]
-        whole = len(self._copies) - len(failed) - len(partial)
-        reasons = [*dict.fromkeys(copy.failure for copy in failed)]
-        for failure in reasons[:SHOWN]:
-            names = _names([copy for copy in failed if copy.failure == failure])
-            self._progress(f"warning: not copied to {self._archive.name}: the logs of {names}: {failure}")
-        others = [copy for copy in failed if copy.failure in reasons[SHOWN:]]
+        by_failure: dict[str, list[_Copy]] = {}
+        for copy in self.copies:
+            failure = copy.failure or ("the archive did not take it in time" if copy.is_alive() else "")
+            by_failure.setdefault(failure, []).append(copy)
+        there = by_failure.pop("", [])
+        name = self.archive.name
+        for failure, failed in [*by_failure.items()][:SHOWN]:
+            self.progress(f"warning: not copied to {name}: the logs of {_names(failed)}: {failure}")
+        others = [copy for failed in [*by_failure.values()][SHOWN:] for copy in failed]
         if others:
-            self._progress(f"warning: not copied to {self._archive.name} for similar reasons: {_names(others)}")
+            self.progress(f"warning: not copied to {name} for similar reasons: {_names(others)}")
+        partial = [copy for copy in there if not copy.complete]
         if partial:
-            self._progress(f"warning: copied without their ends to {self._archive.name}: the logs of {_names(partial)}")
+            self.progress(f"warning: copied without their ends to {name}: the logs of {_names(partial)}")
+        whole = len(there) - len(partial)
         if whole:
-            self._progress(f"{whole} log{'s' if whole > 1 else ''} copied to {self._archive.name}")
+            self.progress(f"{whole} log{'s' if whole > 1 else ''} copied to {name}")
 
     def give_up(self) -> None:
         """End the copies and store nothing of those without an end."""
-        self._keep_partial = False
-        self._stop.set()
-        _join(self._copies, STORE_S)
+        self.keep_partial = False
+        self.stop.set()
+        _join(self.copies, STORE_S)
 
     def _missing(self, pods: Sequence[Mapping[str, Any]] | None) -> list[ContainerRunRef]:
         """Return the runs that the archive does not have as a whole."""
         try:
             if pods is None:
-                selector = find_backend(self._job.scheduler).pod_selector(self._job.job_name)
-                pods = self._cluster.list(POD, self._job.namespace, selector)
-            mine = [_with_namespace(pod, self._job.namespace) for pod in pods if owns(self._run, pod)]
+                selector = find_backend(self.job.scheduler).pod_selector(self.job.job_name)
+                pods = self.cluster.list(POD, self.job.namespace, selector)
+            mine = [_with_namespace(pod, self.job.namespace) for pod in pods if owns(self.run, pod)]
             refs = [ref for pod in mine for ref in runs_of_pod(pod)]
-            known = {key.run for key in self._archive.index(self._job) if not key.partial} if refs else set()
-            return [ref for ref in refs if ref.key(self._job).run not in known]
+            known = {key.run for key in self.archive.index(self.job) if not key.partial} if refs else set()
+            return [ref for ref in refs if ref.key(self.job).run not in known]
         except TorchxPulumiError as error:
             why = str(error)
         except OSError as error:
             why = os_error_reason(error, ADVICE)
-        self._progress(f"warning: no logs of app {self._job.app_id} are copied to {self._archive.name}: {why}")
+        self.progress(f"warning: no logs of app {self.job.app_id} are copied to {self.archive.name}: {why}")
         return []
 
-    def _start(self, ref: ContainerRunRef, *, follow: bool) -> _Copy:
-        opened = threading.Event()
-        copy = _Copy(ref, threading.Thread(daemon=True, name=f"log of {ref.pod}"), opened)
 
-        def run() -> None:
-            try:
-                # Who follows takes no room: it stays until the pods are deleted.
-                with nullcontext() if follow else self._room:
-                    if self._stop.is_set():
-                        copy.failure = "there was no time left for it"
-                        return
-                    found = copy_log(
-                        self._cluster,
-                        self._archive,
-                        self._job,
-                        ref,
-                        follow=follow,
-                        stop=self._stop,
-                        keep_partial=lambda: self._keep_partial,
-                        opened=opened.set,
-                    )
-                    copy.complete = found is not None and found.complete
-            except ClusterError as error:
-                copy.failure = str(error)
-            except OSError as error:
-                # Without the path, which is another one for each log.
-                copy.failure = os_error_reason(error, ADVICE)
-            except Exception as error:  # noqa: BLE001 - reported; a copy never stops the command
-                copy.failure = f"{type(error).__name__}: {error}"
-            finally:
-                opened.set()
+class _Copy(threading.Thread):
+    """One copy. A daemon: an archive that does not answer cannot keep the process running."""
 
-        copy.thread = threading.Thread(target=run, daemon=True, name=f"log of {ref.pod}")
-        copy.thread.start()
-        return copy
+    def __init__(self, copier: _Copier, ref: ContainerRunRef, *, follow: bool) -> None:
+        super().__init__(daemon=True, name=f"log of {ref.pod}")
+        self.ref = ref
+        self.follow = follow
+        self.opened = threading.Event()
+        self.failure = ""
+        self.complete = False
+        self._copier = copier
+
+    def run(self) -> None:
+        """Copy the log."""
+        copier = self._copier
+        try:
+            # Who follows takes no room: it stays until the pods are deleted.
+            with nullcontext() if self.follow else copier.room:
+                if copier.stop.is_set():
+                    self.failure = "there was no time left for it"
+                    return
+                found = copy_log(
+                    copier.cluster,
+                    copier.archive,
+                    copier.job,
+                    self.ref,
+                    follow=self.follow,
+                    stop=copier.stop,
+                    keep_partial=lambda: copier.keep_partial,
+                    opened=self.opened.set,
+                )
+                self.complete = found is not None and found.complete
+        except ClusterError as error:
+            self.failure = str(error)
+        except OSError as error:
+            # Without the path, which is another one for each log.
+            self.failure = os_error_reason(error, ADVICE)
+        except Exception as error:  # noqa: BLE001 - reported; a copy never stops the command
+            self.failure = f"{type(error).__name__}: {error}"
+        finally:
+            self.opened.set()
 
 
 def _join(copies: Sequence[_Copy], seconds: float) -> None:
     end = time.monotonic() + seconds
     for copy in copies:
-        copy.thread.join(max(end - time.monotonic(), 0))
+        copy.join(max(end - time.monotonic(), 0))
 
 
 def _names(copies: Sequence[_Copy]) -> str:
-    return listed([copy.name for copy in copies], SHOWN)
+    """Return pods and containers for messages."""
+    runs = (f" (run {copy.ref.restarts + 1})" if copy.ref.restarts else "" for copy in copies)
+    return listed([f"{copy.ref.pod}/{copy.ref.container}{run}" for copy, run in zip(copies, runs, strict=True)], SHOWN)
 
 
 def _with_namespace(pod: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:

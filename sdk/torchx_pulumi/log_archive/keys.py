@@ -114,11 +114,6 @@ def escape_container(name: str) -> str:
     return escape(name, ".")
 
 
-def job_folder(namespace: str, job_name: str, uid: str) -> str:
-    """Return the folder of a job."""
-    return f"{escape(namespace)}/{escape(job_name)}/{escape_uid(uid)}"
-
-
 def compact_time(time: datetime | None) -> str:
     """Return a time in UTC as it is part of a path.
 

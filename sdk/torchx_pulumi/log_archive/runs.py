@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from torchx_pulumi.log_archive.keys import RunKey, compact_time, escape, escape_container, escape_uid, job_folder
+from torchx_pulumi.log_archive.keys import RunKey, compact_time, escape, escape_container, escape_uid
+from torchx_pulumi.logs.containers import containers_of
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at, time_at
@@ -22,8 +23,6 @@ LATE = timedelta(seconds=2)
 
 RECORD_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
-
-DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,7 @@ class ArchivedJob:
     @property
     def folder(self) -> str:
         """Return the job's folder in an archive."""
-        return job_folder(self.namespace, self.job_name, self.uid)
+        return f"{escape(self.namespace)}/{escape(self.job_name)}/{escape_uid(self.uid)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +155,7 @@ def runs_of_pod(pod: Mapping[str, Any]) -> list[ContainerRunRef]:
     if name is None or uid is None:
         return found
     role, replica = replica_of(pod)
-    orders = {
-        init: [text_at(item, "name") for item in items_at(pod, "spec", "initContainers" if init else "containers")]
-        for init in (True, False)
-    }
-    named = text_at(pod, "metadata", "annotations", DEFAULT_CONTAINER)
-    main = named if named in (*orders[True], *orders[False]) else next(iter(orders[False]), None)
+    logged = containers_of(pod)
     statuses = {
         text_at(item, "name"): item
         for part in ("initContainerStatuses", "containerStatuses")
@@ -170,29 +164,29 @@ def runs_of_pod(pod: Mapping[str, Any]) -> list[ContainerRunRef]:
     for container in read_containers(pod):
         if container.name is None:
             continue
-        status, order = statuses[container.name], orders[container.init]
-
-        def run(
-            state: Mapping[str, Any],
-            restarts: int,
-            end: Termination | None,
-            *,
-            previous: bool,
-            container_name: str = container.name,
-            init: bool = container.init,
-            order: list[str | None] = order,
-        ) -> ContainerRunRef:
-            return ContainerRunRef(
+        names = [item.name for item in logged if item.init == container.init]
+        status = statuses[container.name]
+        last, ended = mapping_at(status, "lastState", "terminated"), mapping_at(status, "state", "terminated")
+        runs: list[tuple[Mapping[str, Any], int, Termination | None, bool]] = []
+        if last and text_at(last, "containerID"):
+            runs.append((last, max(container.restarts - 1, 0), container.previous, True))
+        if ended and (text_at(ended, "containerID") or not last):
+            runs.append((ended, container.restarts, container.ended, False))
+        elif mapping_at(status, "state").get("running") is not None:
+            running = {**mapping_at(status, "state", "running"), "containerID": status.get("containerID")}
+            runs.append((running, container.restarts, None, False))
+        found += [
+            ContainerRunRef(
                 namespace=text_at(pod, "metadata", "namespace") or "default",
                 pod=name,
                 pod_uid=uid,
                 pod_created_at=time_at(pod, "metadata", "creationTimestamp"),
                 role=role,
                 replica=replica,
-                container=container_name,
-                init=init,
-                position=order.index(container_name) if container_name in order else len(order),
-                default=container_name == main,
+                container=container.name,
+                init=container.init,
+                position=names.index(container.name) if container.name in names else len(names),
+                default=any(item.default and item.name == container.name for item in logged),
                 restarts=restarts,
                 container_id=text_at(state, "containerID"),
                 previous=previous,
@@ -201,55 +195,22 @@ def runs_of_pod(pod: Mapping[str, Any]) -> list[ContainerRunRef]:
                 finished_at=end.finished_at if end else None,
                 exit_code=end.exit_code if end else None,
             )
-
-        last, ended = mapping_at(status, "lastState", "terminated"), mapping_at(status, "state", "terminated")
-        if last and text_at(last, "containerID"):
-            found.append(run(last, max(container.restarts - 1, 0), container.previous, previous=True))
-        if ended and (text_at(ended, "containerID") or not last):
-            found.append(run(ended, container.restarts, container.ended, previous=False))
-        elif mapping_at(status, "state").get("running") is not None:
-            running = {**mapping_at(status, "state", "running"), "containerID": status.get("containerID")}
-            found.append(run(running, container.restarts, None, previous=False))
+            for state, restarts, end, previous in runs
+        ]
     return found
 
 
-def archived_run(
-    job: ArchivedJob,
-    ref: ContainerRunRef,
-    *,
-    lines: int,
-    size: int,
-    left_out_bytes: int,
-    complete: bool,
-    copied_at: datetime,
-    first_line_at: datetime | None = None,
-) -> ArchivedRun:
-    """Return the record of a copied run."""
-    return ArchivedRun(
-        app_id=job.app_id,
-        scheduler=job.scheduler,
-        uid=job.uid,
-        role=ref.role,
-        replica=ref.replica,
-        pod=ref.pod,
-        pod_uid=ref.pod_uid,
-        pod_created_at=ref.pod_created_at,
-        container=ref.container,
-        init=ref.init,
-        position=ref.position,
-        default=ref.default,
-        restarts=ref.restarts,
-        container_id=ref.container_id,
-        started_at=ref.started_at,
-        finished_at=ref.finished_at,
-        exit_code=ref.exit_code,
-        lines=lines,
-        bytes=size,
-        left_out_bytes=left_out_bytes,
-        complete=complete,
-        copied_at=copied_at,
-        first_line_at=first_line_at,
-    )
+def archived_run(job: ArchivedJob, ref: ContainerRunRef, *, size: int, **copied: Any) -> ArchivedRun:
+    """Return the record of a copied run.
+
+    Args:
+        job: Its job.
+        ref: The run.
+        size: Bytes of the log.
+        copied: The fields of `ArchivedRun` that a pod's status does not have.
+    """
+    taken = {one.name: getattr(ref, one.name) for one in fields(ArchivedRun) if hasattr(ref, one.name)}
+    return ArchivedRun(app_id=job.app_id, scheduler=job.scheduler, uid=job.uid, bytes=size, **taken, **copied)
 
 
 def write_run(run: ArchivedRun) -> dict[str, Any]:

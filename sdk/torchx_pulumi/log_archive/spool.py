@@ -8,14 +8,16 @@ import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from torchx_pulumi.log_archive.resuming import LONGEST_STAMP
-from torchx_pulumi.logs.stamps import read_line
+from torchx_pulumi.logs.resuming import read_line
 
 COMPRESSION = 6
 """Level of gzip."""
 
 BLOCK_BYTES = 1 << 20
 """Bytes that are copied at once."""
+
+LONGEST_STAMP = 64
+"""Characters of a line in which its time is looked for."""
 
 _LINE_END = "\n"
 
@@ -40,7 +42,8 @@ class LimitedSpool:
         self._head_room = limit_bytes - limit_bytes // 2
         self._head_open = True
         self._tail: _Ring | None = None
-        self._in_line = False
+        self.in_line = False
+        """The last line has no end yet."""
         self._cut_line = False
         """The first half ends within a line."""
         self.first_line = ""
@@ -61,7 +64,7 @@ class LimitedSpool:
         """
         if not part:
             return
-        if not self._in_line:
+        if not self.in_line:
             self.lines += 1
             self.last_line = part[:LONGEST_STAMP]
             self.first_line = self.first_line or self.last_line
@@ -73,7 +76,7 @@ class LimitedSpool:
             if self._tail is None:
                 self._tail = _Ring(self._limit // 2)
             self._tail.write(data)
-        self._in_line = not part.endswith("\n")
+        self.in_line = not part.endswith("\n")
 
     def finish(self) -> BinaryIO:
         """Complete the log and return it, compressed, from its beginning. Nothing can be added any more.
@@ -103,7 +106,7 @@ class LimitedSpool:
             self._write_head(data)
             return b""
         self._head_open = False
-        if self._in_line or len(data) > self._limit // 2:
+        if self.in_line or len(data) > self._limit // 2:
             cut = _character_end(data, self._head_room)
             self._write_head(data[:cut])
             return data[cut:]

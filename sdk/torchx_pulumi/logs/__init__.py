@@ -1,8 +1,8 @@
 """Logs of a pod's containers, for all schedulers and the command line."""
 
+from torchx_pulumi.logs.clock import LogClock, SystemClock
 from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.logs.reading import read_lines
 from torchx_pulumi.logs.stopping import LogStop
-from torchx_pulumi.logs.watching import LogClock, SystemClock
 
 __all__ = ["LogClock", "LogQuery", "LogStop", "SystemClock", "read_lines"]

@@ -1,9 +1,9 @@
-"""The containers of a pod that a query selects, the run that a log belongs to, and errors about both."""
+"""The containers of a pod whose logs a query selects, and errors about pods and containers without a log."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,77 +11,91 @@ from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import at, items_at
 from torchx_pulumi.model.text import listed
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+PARTS = ("initContainers", "containers")
 SHOWN = 10
 """Pods in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerRun:
-    """The runs of a container in the status of its pod."""
+class LoggedContainer:
+    """A container of a pod, and its runs that may have a log."""
 
-    pod_uid: str
+    name: str
+    init: bool
+    """It is one of the pod's init containers."""
+    default: bool
+    """It is the container that is read by default."""
     current: str | None
     """Id of the run that the log belongs to. None: the container never ran."""
-    previous: str | None
+    previous: str | None = None
     """Id of the previous run. None: there is none in the status."""
-    restarts: int
+    restarts: int = 0
     """Number of restarts."""
-    running: bool
-    waits_for: str
+    running: bool = False
+    waits_for: str = ""
     """Why the container does not run. Empty: it runs, or the status has no reason."""
 
 
-def chosen_containers(pod: Mapping[str, Any], query: LogQuery) -> tuple[str, ...]:
-    """Return the names of the containers that a query selects.
+def containers_of(pod: Mapping[str, Any]) -> list[LoggedContainer]:
+    """Return the containers of a pod, init containers first."""
+    inits, main = ([str(item.get("name")) for item in items_at(pod, "spec", part)] for part in PARTS)
+    named = at(pod, "metadata", "annotations", DEFAULT_CONTAINER)
+    default = named if named in (*inits, *main) else next(iter(main), None)
+    statuses = {item.get("name"): item for part in PARTS for item in items_at(pod, "status", f"{part[:-1]}Statuses")}
+    phase = str(at(pod, "status", "phase") or "")
+    return [
+        _container(statuses.get(name) or {}, phase, name=name, init=init, default=name == default)
+        for names, init in ((inits, True), (main, False))
+        for name in names
+    ]
+
+
+def _container(status: Mapping[str, Any], phase: str, *, name: str, init: bool, default: bool) -> LoggedContainer:
+    state, last = status.get("state") or {}, at(status, "lastState", "terminated") or {}
+    running, terminated, waiting = state.get("running"), state.get("terminated") or {}, state.get("waiting") or {}
+    current = status.get("containerID") if running is not None else terminated.get("containerID")
+    if not current and (running is not None or terminated) and not last:
+        # Without container ids, the number of restarts identifies the run.
+        current = f"run {status.get('restartCount') or 0}"
+    waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
+    return LoggedContainer(
+        name=name,
+        init=init,
+        default=default,
+        # Between two runs, the log belongs to the last one.
+        current=current or last.get("containerID") or None,
+        previous=last.get("containerID") or None,
+        restarts=int(status.get("restartCount") or 0),
+        running=running is not None,
+        waits_for=waits_for or ("" if running is not None else phase),
+    )
+
+
+def chosen_containers(containers: Sequence[LoggedContainer], query: LogQuery) -> list[LoggedContainer]:
+    """Return the containers that a query selects.
 
     Raises:
         ClusterError: The pod has no container of a name.
     """
-    spec = pod.get("spec") or {}
-    main = [str(item.get("name")) for item in spec.get("containers") or []]
-    every = [str(item.get("name")) for item in spec.get("initContainers") or []] + main
     if query.containers == "all":
-        return tuple(every)
+        return [*containers]
     if query.containers == "main":
-        return tuple(main)
+        return [item for item in containers if not item.init]
     if query.containers is None:
-        default = ((pod.get("metadata") or {}).get("annotations") or {}).get(DEFAULT_CONTAINER)
-        return (default,) if default in every else tuple(main[:1])
-    unknown = [name for name in query.containers if name not in every]
+        return [item for item in containers if item.default]
+    named = {item.name: item for item in containers}
+    unknown = [name for name in query.containers if name not in named]
     if unknown:
         raise ClusterError(
             f"pod {query.pod!r} in namespace {query.namespace!r} has no container "
-            f"{', '.join(map(repr, unknown))}; it has {', '.join(map(repr, every))}: name one of these",
+            f"{', '.join(map(repr, unknown))}; it has {', '.join(map(repr, named))}: name one of these",
             reason="NoContainer",
         )
-    return tuple(query.containers)
-
-
-def run_of(pod: Mapping[str, Any], container: str) -> ContainerRun:
-    """Return the runs of a container."""
-    status = pod.get("status") or {}
-    listed = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    found: Mapping[str, Any] = next((item for item in listed if item.get("name") == container), {})
-    state, last = found.get("state") or {}, (found.get("lastState") or {}).get("terminated") or {}
-    running, terminated = state.get("running"), state.get("terminated") or {}
-    waiting = state.get("waiting") or {}
-    current = found.get("containerID") if running is not None else terminated.get("containerID")
-    if not current and (running is not None or terminated) and not last:
-        # Without container ids, the number of restarts identifies the run.
-        current = f"run {found.get('restartCount') or 0}"
-    waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
-    return ContainerRun(
-        pod_uid=str((pod.get("metadata") or {}).get("uid") or ""),
-        # Between two runs, the log belongs to the last one.
-        current=current or last.get("containerID") or None,
-        previous=last.get("containerID") or None,
-        restarts=int(found.get("restartCount") or 0),
-        running=running is not None,
-        waits_for=waits_for or ("" if running is not None else str(status.get("phase") or "")),
-    )
+    return [named[name] for name in query.containers]
 
 
 def no_pod(cluster: PodReader, query: LogQuery) -> ClusterError:
@@ -105,26 +119,26 @@ def no_pod(cluster: PodReader, query: LogQuery) -> ClusterError:
     )
 
 
-def not_started(query: LogQuery, container: str, run: ContainerRun) -> ClusterError:
+def not_started(query: LogQuery, container: LoggedContainer) -> ClusterError:
     """Return the error of a container that has not started."""
-    why = f" ({run.waits_for})" if run.waits_for else ""
+    why = f" ({container.waits_for})" if container.waits_for else ""
     return ClusterError(
-        f"container {container!r} of pod {query.pod!r} in namespace {query.namespace!r} has not started{why}, so there "
-        "is no log yet; follow it to wait for its start",
+        f"container {container.name!r} of pod {query.pod!r} in namespace {query.namespace!r} has not started{why}, "
+        "so there is no log yet; follow it to wait for its start",
         retryable=True,
         reason="NotStarted",
     )
 
 
-def no_previous(query: LogQuery, container: str, run: ContainerRun) -> ClusterError:
+def no_previous(query: LogQuery, container: LoggedContainer) -> ClusterError:
     """Return the error of a previous run that does not exist, or whose log was removed."""
     runs = (
-        f"was restarted {run.restarts} times, and the node keeps no log of an earlier run any more"
-        if run.restarts
+        f"was restarted {container.restarts} times, and the node keeps no log of an earlier run any more"
+        if container.restarts
         else "has had one run only; a retry of the whole job makes new pods, and the logs of the old ones go with them"
     )
     return ClusterError(
-        f"container {container!r} of pod {query.pod!r} in namespace {query.namespace!r} has no previous log: it "
+        f"container {container.name!r} of pod {query.pod!r} in namespace {query.namespace!r} has no previous log: it "
         f"{runs}; leave `previous` out to read the last run",
         reason="NoPrevious",
     )

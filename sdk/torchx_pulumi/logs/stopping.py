@@ -5,8 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Protocol, TypeVar
 
-from torchx_pulumi.kube import LogLines
+
+class Closable(Protocol):
+    """A stream of a log, or another `LogStop`."""
+
+    def close(self) -> None:
+        """End it. Called from any thread; further calls have no effect."""
+
+
+Item = TypeVar("Item", bound=Closable)
 
 
 class LogStop(threading.Event):
@@ -16,35 +25,28 @@ class LogStop(threading.Event):
         """Begin unset."""
         super().__init__()
         self._lock = threading.Lock()
-        self._streams: set[LogLines] = set()
+        self._items: set[Closable] = set()
 
     def set(self) -> None:
         """End the reading. Does not wait for the threads."""
         with self._lock:
             super().set()
-            streams = [*self._streams]
-        for stream in streams:
-            stream.close()
+            items = [*self._items]
+        for item in items:
+            item.close()
+
+    close = set
 
     @contextlib.contextmanager
-    def closing(self, stream: LogLines) -> Iterator[None]:
-        """Close a stream at the end of the block, or when the reading has to end."""
-        self.add(stream)
+    def closing(self, item: Item) -> Iterator[Item]:
+        """Close an item at the end of the block, or when the reading has to end; at once, if it has to already."""
+        with self._lock:
+            self._items.add(item)
+        if self.is_set():
+            item.close()
         try:
-            yield
+            yield item
         finally:
-            self.remove(stream)
-            stream.close()
-
-    def add(self, stream: LogLines) -> None:
-        """Close a stream when the reading has to end; at once, if it has to already."""
-        with self._lock:
-            self._streams.add(stream)
-            over = self.is_set()
-        if over:
-            stream.close()
-
-    def remove(self, stream: LogLines) -> None:
-        """Leave a stream alone from now on."""
-        with self._lock:
-            self._streams.discard(stream)
+            with self._lock:
+                self._items.discard(item)
+            item.close()

@@ -13,7 +13,7 @@ from torchx_pulumi.log_archive.attempts import ArchivedReplica, archived_job, ar
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.log_iter import read_archived_log, read_log
+from torchx_pulumi.torchx_adapter.log_iter import read_log
 from torchx_pulumi.torchx_adapter.lookup import AppLookup
 from torchx_pulumi.torchx_adapter.observe import observe_app
 from torchx_pulumi.torchx_adapter.polling import SharedObservations
@@ -70,9 +70,7 @@ class AppLogs:
             replica=replica,
             say=query.get("progress") or logger.warning,
         )
-        if entry is None or run is not None:
-            return read_archived_log(self.context, entry, kept, options=chosen, **query)
-        observation = self.observations.of(entry)
+        observation = None if entry is None or run is not None else self.observations.of(entry)
         return read_log(self.context, entry, kept, options=chosen, observation=observation, **query)
 
     def replicas(

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from torchx_pulumi.kube import PodReader
+from torchx_pulumi.kube import Cluster, PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive import ArchivedCluster
-from torchx_pulumi.log_archive.attempts import ArchivedReplica, ClusterWithArchive
-from torchx_pulumi.log_archive.replica_log import Label, read_archived_replica, read_replica_log
-from torchx_pulumi.logs import LogClock, LogQuery, read_lines
-from torchx_pulumi.logs.watching import ObservedPod
+from torchx_pulumi.log_archive import ArchivedLog
+from torchx_pulumi.log_archive.attempts import ArchivedReplica
+from torchx_pulumi.log_archive.replica_log import ReplicaLog
+from torchx_pulumi.logs import LogClock, LogQuery
+from torchx_pulumi.logs.reading import Label, read_source
+from torchx_pulumi.logs.sources import LogSource, ObservedPod, PodSource
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.options import Manifest
@@ -36,11 +38,11 @@ logger = logging.getLogger(__name__)
 
 def read_log(
     context: AdapterContext,
-    entry: RunEntry,
+    entry: RunEntry | None,
     kept: ArchivedReplica,
     *,
     options: Mapping[str, Any],
-    observation: SharedObservation,
+    observation: SharedObservation | None,
     attempt: int | None = None,
     follow: bool = False,
     progress: ProgressCallback | None = None,
@@ -50,12 +52,12 @@ def read_log(
 
     Args:
         context: Engine, clusters, index and clock.
-        entry: The app.
+        entry: The app. None: it is not known any more, and only an archive has its log.
         kept: The replica and the archives that may have its log.
         options: `log_containers`, `log_previous` and `log_timestamps`, where they are set.
-        observation: The observation that all readers of the app's logs share.
+        observation: The observation that all readers of the app's logs share. None: only archives are read.
         attempt: Number of the attempt, of those whose logs are kept, from 1. None: the present one.
-        follow: Go on until the app has ended.
+        follow: Go on until the app has ended. An archived log ends by itself.
         progress: Takes lines while a followed log is waited for. None: no lines.
         lines: `regex`, `since`, `until` and `tail_lines` as of `LogQuery`.
 
@@ -63,50 +65,41 @@ def read_log(
         InvalidJobError: There is no such role or replica, or the regular expression is not valid.
         ClusterError: The log cannot be read, or the cluster is not the one of the launch.
     """
-    query = _query(options, entry.namespace, _pod_of(entry, kept.role, kept.replica), lines)
-    query = replace(query, follow=follow, app_labels=find_backend(entry.scheduler).pod_selector(entry.job_name))
-    return read_replica_log(_LiveLog(context, entry, kept, observation, progress), query, attempt)
-
-
-def read_archived_log(
-    context: AdapterContext,
-    entry: RunEntry | None,
-    kept: ArchivedReplica,
-    *,
-    options: Mapping[str, Any],
-    attempt: int | None = None,
-    follow: bool = False,  # noqa: ARG001 - nothing is added to it
-    progress: ProgressCallback | None = None,  # noqa: ARG001 - nothing is waited for
-    **lines: Any,
-) -> Iterator[str]:
-    """Return the lines of a replica's log in an archive; arguments as of `read_log`.
-
-    Raises:
-        InvalidJobError: The regular expression is not valid.
-        ClusterError: No archive has the log, or it cannot be read.
-    """
-    query = _query(options, kept.job.namespace, "", lines)
-    gone = f"app {kept.job.app_id} is not known any more" if entry is None else f"run {kept.job.uid}"
-
-    def label(found: ArchivedCluster) -> Label:
-        return _label_of_archived(entry, kept, found)
-
-    return read_archived_replica(kept, query, attempt, gone, label=label, clock=context.clock)
-
-
-def _query(options: Mapping[str, Any], namespace: str, pod: str, lines: Mapping[str, Any]) -> LogQuery:
-    return LogQuery(
-        namespace=namespace,
-        pod=pod,
+    query = LogQuery(
+        namespace=kept.job.namespace,
+        pod="",
         containers=_containers(options.get("log_containers")),
         previous=bool(options.get("log_previous")),
         timestamps=options.get("log_timestamps") is not False,
         **lines,
     )
+    if entry is None or observation is None:
+        why = f"app {kept.job.app_id} is not known any more" if entry is None else f"run {kept.job.uid}"
+        return _ArchivedLog(context, entry, kept).read_archived(query, attempt, why)
+    labels = find_backend(entry.scheduler).pod_selector(entry.job_name)
+    query = replace(query, pod=_pod_of(entry, kept.role, kept.replica), follow=follow, app_labels=labels)
+    return _AppLog(context, entry, kept, observation, progress).read(query, attempt)
 
 
-class _LiveLog:
-    """The log of a replica's pod."""
+class _ArchivedLog(ReplicaLog):
+    """The archived log of a replica."""
+
+    def __init__(self, context: AdapterContext, entry: RunEntry | None, kept: ArchivedReplica) -> None:
+        super().__init__(kept, clock=context.clock)
+        self._known = entry
+
+    def label(self, query: LogQuery, found: ArchivedLog) -> Label | None:
+        """Return what lines of an archived pod's containers begin with."""
+        if query.containers != "main":
+            return None
+        if self._known is not None:
+            return _label(self._known, self.kept.role, self.kept.replica, found.pod)
+        own = {run.container for run in found.runs if run.default}
+        return lambda name: "" if name in own else compat.container_label(name) or ""
+
+
+class _AppLog(_ArchivedLog):
+    """The log of a replica of an app."""
 
     def __init__(
         self,
@@ -116,68 +109,56 @@ class _LiveLog:
         observation: SharedObservation,
         progress: ProgressCallback | None,
     ) -> None:
-        self.context = context
-        self.entry = entry
-        self.kept = kept
+        super().__init__(context, entry, kept)
+        self._context = context
+        self._entry = entry
         self._observation = observation
         self._progress = progress
 
-    @property
-    def clock(self) -> LogClock:
-        """Return the clock of reading."""
-        return self.context.clock
-
-    def label(self, found: ArchivedCluster) -> Label:
-        """Return what lines of an archived pod's containers begin with."""
-        return _label_of_archived(self.entry, self.kept, found)
-
     def lines(self, query: LogQuery) -> Iterator[str]:
-        """Return the lines; where the pod is gone before their end, the rest from an archive.
-
-        Raises:
-            ClusterError: The log cannot be read.
-        """
-        entry, kept, observation, clock = self.entry, self.kept, self._observation, self.context.clock
-        variant = find_variant(entry.scheduler, entry.choice)
-        query = replace(query, pod=self.pod_name(query))
+        """Return the lines of the pod that the replica has now."""
+        entry, kept = self._entry, self.kept
+        query = replace(query, pod=self._pod_name(query))
         label = _label(entry, kept.role, kept.replica, query.pod) if query.containers == "main" else None
-        reached = self.context.cluster_of(entry)
-        cluster: PodReader = ClusterWithArchive(reached, query.pod, kept) if kept.archives else reached
-        if not query.follow:
-            job_object = reached.get(variant.job_object, entry.namespace, entry.job_name)
-            warn_if_undecided(entry, reached, job_object)
-            return read_lines(cluster, query, label=label, clock=clock)
-        snapshot = observation.later(entry, None, threading.Event())
+        cluster, instead = self._context.cluster_of(entry), partial(kept.of_pod, query.pod)
+        if not query.follow or query.previous:
+            self._check(cluster)
+            source = PodSource(cluster, query, clock=self.clock, instead=instead)
+            return read_source(source, query, label=label, clock=self.clock)
+        snapshot = self._observation.later(entry, None, threading.Event())
         if snapshot is not None and snapshot.error is not None:
             if snapshot.error.reason != UNDECIDED_CLUSTER:
                 raise snapshot.error
             logger.warning("%s", snapshot.error)
-        watch = _PodOfApp(observation, cluster, entry, query.pod, self._progress)
-        return read_lines(cluster, query, watch=watch, label=label, clock=clock)
+        source = _SharedSource(self._observation, cluster, entry, query, self._progress, instead)
+        return read_source(source, query, label=label, clock=self.clock)
 
-    def pod_name(self, query: LogQuery) -> str:
+    def _check(self, cluster: Cluster) -> None:
+        """Check that the cluster is the one of the launch.
+
+        Raises:
+            ClusterError: It is not, or does not answer.
+        """
+        kind = find_variant(self._entry.scheduler, self._entry.choice).job_object
+        warn_if_undecided(self._entry, cluster, cluster.get(kind, self._entry.namespace, self._entry.job_name))
+
+    def _pod_name(self, query: LogQuery) -> str:
         """Return the name of the replica's pod.
 
         Raises:
             ClusterError: It cannot be read, and is not known without.
         """
-        if find_variant(self.entry.scheduler, self.entry.choice).fixed_pod_names:
+        if find_variant(self._entry.scheduler, self._entry.choice).fixed_pod_names:
             return query.pod
-        kept, clock = self.kept, self.context.clock
-        return _observed_pod(self.entry, kept.role, kept.replica, self._observation, clock, follow=query.follow)
+        kept = self.kept
+        return _observed_pod(self._entry, kept.role, kept.replica, self._observation, self.clock, follow=query.follow)
 
     def pod(self, query: LogQuery) -> Manifest | None:
-        """Return the replica's pod. None: it is gone.
-
-        Raises:
-            ClusterError: It cannot be read, or the cluster is not the one of the launch.
-        """
-        entry, kind = self.entry, find_variant(self.entry.scheduler, self.entry.choice).job_object
-        cluster = self.context.cluster_of(entry)
-        job_object = cluster.get(kind, entry.namespace, entry.job_name)
-        warn_if_undecided(entry, cluster, job_object)
+        """Return the pod that the replica has now."""
+        cluster = self._context.cluster_of(self._entry)
+        self._check(cluster)
         try:
-            return cluster.get(POD, entry.namespace, self.pod_name(query))
+            return cluster.get(POD, self._entry.namespace, self._pod_name(query))
         except ClusterError as error:
             if error.reason != "NotFound":
                 raise
@@ -204,14 +185,6 @@ def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Label:
         return "" if own else compat.container_label(name) or ""
 
     return label
-
-
-def _label_of_archived(entry: RunEntry | None, kept: ArchivedReplica, found: ArchivedCluster) -> Label:
-    """Return the same for the containers of an archived pod."""
-    if entry is None:
-        own = {run.container for run in found.runs if run.default}
-        return lambda name: "" if name in own else compat.container_label(name) or ""
-    return _label(entry, kept.role, kept.replica, found.pod)
 
 
 def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
@@ -248,27 +221,28 @@ def _observed_pod(
         after = clock.monotonic()
 
 
-class _PodOfApp:
-    """A `logs.watching.Watch` of one pod, over the shared observation of its app."""
+class _SharedSource(PodSource):
+    """A pod whose app is observed once for all readers of its logs."""
 
     def __init__(
         self,
         observation: SharedObservation,
         cluster: PodReader,
         entry: RunEntry,
-        pod: str,
+        query: LogQuery,
         progress: ProgressCallback | None,
+        instead: Callable[[str | None], LogSource | None],
     ) -> None:
+        super().__init__(cluster, query, instead=instead)
         self._observation = observation
-        self._cluster = cluster
         self._entry = entry
-        self._pod = pod
+        self._pod = query.pod
         self._progress = progress
         self._count = 0
         self._last_line = ""
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
-        """Return the state of the pod; see `Watch.look`."""
+        """Return the state of the pod."""
         snapshot = self._observation.later(self._entry, after, stop)
         if snapshot is None:
             return None
@@ -284,10 +258,11 @@ class _PodOfApp:
         pods, rows = snapshot.seen.pods, snapshot.seen.rows or {}
         pod = next((item for item in pods or () if item["metadata"]["name"] == self._pod), None)
         listed = pods is not None and snapshot.seen.listed
+        containers = None if pod is None else self.seen(pod)
         if pod is None and (over or self._pod in rows or (not listed and status.state not in WAITS)):
             # Pods outlive the object of their app for a moment; they may not be listed, or be too many to read each.
-            pod = self._cluster.get(POD, self._entry.namespace, self._pod)
-        return ObservedPod(pod=pod, over=over)
+            containers = self.containers()
+        return ObservedPod(containers=containers, over=over)
 
     def _report(self, snapshot: AppSnapshot) -> None:
         """Report each change of the status while the log is waited for, from the second observation on."""

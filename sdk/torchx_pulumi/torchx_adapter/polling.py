@@ -108,7 +108,7 @@ class SharedObservation:
             self._lock.release()
 
     def later(self, entry: RunEntry, after: float | None, stop: threading.Event) -> AppSnapshot | None:
-        """Return an observation that began after a moment, at most every `OBSERVE_EVERY_S`; see `logs.watching.Watch`.
+        """Return an observation that began after a moment, at most every `OBSERVE_EVERY_S`; see `LogSource`.
 
         Of an app that was launched again elsewhere, the new run is observed.
         """

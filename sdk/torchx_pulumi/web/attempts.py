@@ -11,8 +11,8 @@ from typing import Any
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun, ContainerRunRef
 from torchx_pulumi.log_archive.archive import newest_copies
+from torchx_pulumi.log_archive.archived_log import Run, attempts_of, runs_of_attempt
 from torchx_pulumi.log_archive.keys import RunKey
-from torchx_pulumi.log_archive.reading import Run, attempts_of, runs_of_attempt
 from torchx_pulumi.log_archive.runs import archived_run
 from torchx_pulumi.model.timestamps import EPOCH, format_time
 

@@ -13,10 +13,10 @@ from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import ArchivedJob
 from torchx_pulumi.log_archive.attempts import ArchivedReplica, archived_job
-from torchx_pulumi.log_archive.replica_log import read_archived_replica, read_replica_log
+from torchx_pulumi.log_archive.replica_log import ReplicaLog
 from torchx_pulumi.logs import LogClock, LogQuery, LogStop, SystemClock
-from torchx_pulumi.logs.container_log import REFUSED
-from torchx_pulumi.logs.watching import POLL_S
+from torchx_pulumi.logs.following import REFUSED
+from torchx_pulumi.logs.sources import POLL_S
 from torchx_pulumi.model.errors import ClusterError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.planning.names import label_value
 from torchx_pulumi.web.archives import KnownArchives
@@ -129,10 +129,10 @@ class LiveLogs:
         if request.run is not None and not (tracked.uid or "").startswith(request.run):
             return _begun(_of_earlier_run(log, request, query), notes, stop)
         if not request.follow:
-            return _begun(read_replica_log(log, query, request.attempt), notes, stop)
+            return _begun(log.read(query, request.attempt), notes, stop)
         if request.attempt is None and not end.why() and log.pod(query) is None:
             return _shown(_when_there_is_a_pod(log, end, query, notes, stop), notes, stop)
-        return _shown(read_replica_log(log, query, request.attempt), notes, stop, end)
+        return _shown(log.read(query, request.attempt), notes, stop, end)
 
 
 def _check_replica(app: LiveApp, request: LogRequest, now: datetime) -> None:
@@ -167,8 +167,8 @@ def _of_earlier_run(log: PodLog, request: LogRequest, query: LogQuery) -> Iterat
         where = f"archive {kept.names} has" if kept.archives else "there is no archive that could have"
         text = f"{where} no log of app {kept.job.app_id}; leave `run` out for the present run"
         raise ClusterError(text, reason="NotFound")
-    kept, why = replace(kept, job=job), f"run {job.uid}"
-    return read_archived_replica(kept, query, request.attempt, why, label=log.label, clock=log.clock)
+    earlier = ReplicaLog(replace(kept, job=job), clock=log.clock, stop=log.stop)
+    return earlier.read_archived(query, request.attempt, f"run {job.uid}")
 
 
 def _when_there_is_a_pod(log: PodLog, end: AppEnd, query: LogQuery, notes: deque[str], stop: LogStop) -> Iterator[str]:
@@ -188,7 +188,7 @@ def _when_there_is_a_pod(log: PodLog, end: AppEnd, query: LogQuery, notes: deque
             yield _note(line)
         log.clock.wait(POLL_S, stop)
     if not stop.is_set():
-        yield from _shown(read_replica_log(log, query, None), notes, stop, end)
+        yield from _shown(log.read(query, None), notes, stop, end)
 
 
 def _begun(lines: Iterator[str], notes: deque[str], stop: LogStop) -> Iterator[str]:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from functools import partial
 
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.live_fleet import LiveApp
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
-from torchx_pulumi.kube import LogLines, PodReader
-from torchx_pulumi.kube.kinds import POD, Kind
-from torchx_pulumi.kube.pod_list import PodList
-from torchx_pulumi.kube.protocol import Selector
-from torchx_pulumi.log_archive.attempts import ArchivedReplica, ClusterWithArchive
-from torchx_pulumi.log_archive.reading import ArchivedCluster
-from torchx_pulumi.log_archive.replica_log import Label
-from torchx_pulumi.logs import LogClock, LogQuery, LogStop, read_lines
-from torchx_pulumi.logs.containers import chosen_containers, run_of
-from torchx_pulumi.logs.watching import ObservedPod, PodWatch
-from torchx_pulumi.model.cluster_identity import ClusterIdentity
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.log_archive.attempts import ArchivedReplica
+from torchx_pulumi.log_archive.replica_log import ReplicaLog
+from torchx_pulumi.logs import LogClock, LogQuery, LogStop
+from torchx_pulumi.logs.containers import chosen_containers, containers_of
+from torchx_pulumi.logs.reading import read_source
+from torchx_pulumi.logs.sources import PodSource
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
@@ -89,8 +84,8 @@ class AppEnd:
         return f"{row.state.value} ({row.reason}){f': {row.message}' if row.message else ''}"
 
 
-class PodLog:
-    """The `ReplicaLog` of a replica whose app a controller tracks."""
+class PodLog(ReplicaLog):
+    """The log of a replica whose app a controller tracks."""
 
     def __init__(
         self,
@@ -114,29 +109,19 @@ class PodLog:
             clock: The clock.
             stop: Ends the reading.
         """
-        self.kept = kept
-        self.clock: LogClock = _StopClock(clock, stop)
+        super().__init__(kept, clock=clock, stop=stop)
         self._app = app
         self._view = view
         self._end = end
         self._rules = rules
-        self._stop = stop
         self._over_since: float | None = None
 
     def pod(self, query: LogQuery) -> Manifest | None:  # noqa: ARG002 - the replica decides
-        """Return the newest pod of the replica. None: it has none.
-
-        Raises:
-            ClusterError: The cluster is not watched or does not answer, or logs of this pod are not served.
-        """
+        """Return the newest pod of the replica, if its log may be shown."""
         return self._find(self._view_there())
 
     def lines(self, query: LogQuery) -> Iterator[str]:
-        """Return the lines; where the pod is gone before their end, the rest from an archive.
-
-        Raises:
-            ClusterError: There is no pod, it has no such container, or the pod cannot be read.
-        """
+        """Return the lines of the newest pod."""
         kept, view = self.kept, self._view_there()
         pod = self._find(view)
         if pod is None:
@@ -144,18 +129,17 @@ class PodLog:
             raise ClusterError(text, reason="NotFound")
         name = str(text_at(pod, "metadata", "name"))
         query = replace(query, pod=name)
-        container = chosen_containers(pod, query)[0]
-        reached: PodReader = _StoppingCluster(view.watched, self._stop)
-        cluster = ClusterWithArchive(reached, name, kept) if kept.archives else reached
-        observed = PodWatch(cluster, query.namespace, name, lambda: self._is_over(view, name, container), self.clock)
-        watch = _StopWatch(observed, self._stop)
-        lines = read_lines(cluster, query, watch=watch, clock=self.clock)
+        container = chosen_containers(containers_of(pod), query)[0].name
+        source = PodSource(
+            view.watched,
+            query,
+            ended=lambda: self._is_over(view, name, container),
+            clock=self.clock,
+            instead=partial(kept.of_pod, name),
+        )
+        lines = read_source(source, query, clock=self.clock, stop=self.stop)
         kept.say(f"the log of {kept.role}/{kept.replica} is read from pod {name}, container {container}")
         return lines
-
-    def label(self, found: ArchivedCluster) -> Label:  # noqa: ARG002 - one container is read
-        """Return what lines begin with: nothing, since one container is read."""
-        return lambda _container: ""
 
     def _view_there(self) -> ClusterView:
         if self._view is None:
@@ -174,7 +158,8 @@ class PodLog:
         now = self.clock.monotonic()
         self._over_since = now if self._over_since is None else self._over_since
         found = view.watched.get(POD, self._app.namespace, pod)
-        return found is None or not run_of(found, container).running or now - self._over_since > LAST_S
+        running = found is not None and any(item.running for item in containers_of(found) if item.name == container)
+        return not running or now - self._over_since > LAST_S
 
     def _find(self, view: ClusterView) -> Manifest | None:
         mine = [pod for pod in pods_of_run(view, self._app) if self._is_mine(pod)]
@@ -195,85 +180,3 @@ class PodLog:
     def _is_mine(self, pod: Manifest) -> bool:
         role, replica = replica_of(pod)
         return role in (self.kept.role, label_value(self.kept.role)) and replica == self.kept.replica
-
-
-class _StopClock:
-    """A clock whose waits end when the reading has to."""
-
-    def __init__(self, clock: LogClock, stop: LogStop) -> None:
-        self._clock = clock
-        self._stop = stop
-
-    def now(self) -> datetime:
-        return self._clock.now()
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
-
-    def wait(self, seconds: float, stop: threading.Event) -> None:  # noqa: ARG002 - nothing else sets that one
-        self._clock.wait(seconds, self._stop)
-
-
-class _StopWatch:
-    """A `logs.watching.Watch` that has no more observations when the reading has to end."""
-
-    def __init__(self, watch: PodWatch, stop: LogStop) -> None:
-        self._watch = watch
-        self._stop = stop
-
-    def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:  # noqa: ARG002 - as the clock
-        return self._watch.observe(after, self._stop)
-
-
-class _StoppingCluster:
-    """A cluster whose log streams are closed when the reading has to end."""
-
-    def __init__(self, cluster: PodReader, stop: LogStop) -> None:
-        self._cluster = cluster
-        self._stop = stop
-
-    def logs(
-        self, namespace: str, pod: str, container: str | None = None, *, follow: bool = False, **options: Any
-    ) -> LogLines:
-        return _StoppingLines(self._cluster.logs(namespace, pod, container, follow=follow, **options), self._stop)
-
-    def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        return self._cluster.get(kind, namespace, name)
-
-    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
-        return self._cluster.list(kind, namespace, selector)
-
-    def list_pods(self, namespace: str, selector: Selector, **options: Any) -> PodList:
-        return self._cluster.list_pods(namespace, selector, **options)
-
-    def events(self, namespace: str, names: Any) -> Any:
-        return self._cluster.events(namespace, names)
-
-    def serves(self, kind: Kind) -> bool:
-        return self._cluster.serves(kind)
-
-    def identify(self) -> ClusterIdentity:
-        return self._cluster.identify()
-
-
-class _StoppingLines:
-    """`LogLines` that are closed when the reading has to end."""
-
-    def __init__(self, lines: LogLines, stop: LogStop) -> None:
-        self._lines = lines
-        self._stop = stop
-        stop.add(lines)
-
-    @property
-    def finished(self) -> bool:
-        return self._lines.finished
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        return next(self._lines)
-
-    def close(self) -> None:
-        self._stop.remove(self._lines)
-        self._lines.close()

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.log_archive import ArchivedCluster, before_deletion, copying_logs, open_archive
-from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.log_archive import ArchivedLog, before_deletion, copying_logs, open_archive
+from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.testing import FakeCluster
 
@@ -64,8 +65,8 @@ def test_logs_of_ended_pods_can_be_read_after_the_deletion(tmp_path: Path) -> No
     said: list[str] = []
     with copying_logs(cluster, archive, JOB, JOB_RUN, progress=said.append):
         pass
-    found = ArchivedCluster(archive, JOB, "trainer", 0)
-    lines = [*read_lines(found, LogQuery(namespace="default", pod=found.pod, timestamps=False))]
+    found = ArchivedLog(archive, JOB, "trainer", 0)
+    lines = [*read_source(found, LogQuery(namespace="default", pod=found.pod, timestamps=False))]
     assert lines == ["a\n", "b\n", "c\n"]
     assert said[-1] == f"1 log copied to {archive.name}"
 

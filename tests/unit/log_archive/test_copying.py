@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torchx_pulumi.log_archive import copy_log, runs_of_pod
@@ -185,6 +186,19 @@ def test_a_followed_log_does_not_go_on_with_that_of_the_next_run(tmp_path: Path)
     cluster = PodCluster(lines=LINES, pods=[RUNS, again], previous_lines=LINES, streams=[Stream(100, BROKEN)])
     stop = NoWait(lambda: setattr(cluster, "lines", [(31 * S, "of the second run")]))
     run = copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=stop)
+    assert run is not None
+    assert (run.complete, run.container_id) == (True, "c1")
+    assert archived_text(archive) == TEXT
+
+
+@pytest.mark.parametrize("before", [RUNS, ENDED])
+def test_text_of_a_later_run_is_dropped_where_its_stream_breaks(tmp_path: Path, before: Any) -> None:
+    again = pod(
+        statuses=[status(state=running(LATER), container_id="c2", restarts=1, last=ended("c1", finished=LATER))]
+    )
+    later = [(31 * S, "of the second run"), (32 * S, "more")]
+    cluster = PodCluster(lines=later, pod=again, previous_lines=LINES, streams=[Stream(60, BROKEN)])
+    run = copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(before), follow=True, stop=NoWait())
     assert run is not None
     assert (run.complete, run.container_id) == (True, "c1")
     assert archived_text(archive) == TEXT

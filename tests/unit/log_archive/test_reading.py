@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive import Archive, ArchivedCluster, copy_log, runs_of_pod
-from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.log_archive import Archive, ArchivedLog, copy_log, runs_of_pod
+from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.reading import read_source
+from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.model.errors import ClusterError
 
 from tests.unit.log_archive.clusters import PodCluster, archive_in
@@ -35,9 +36,9 @@ def archived(archive: Archive, found: dict[str, Any], *texts: str, previous: tup
 
 
 def read(archive: Archive, attempt: int | None = None, **options: Any) -> list[str]:
-    cluster = ArchivedCluster(archive, JOB, "trainer", 0, attempt=attempt)
-    query = LogQuery(namespace="default", pod=cluster.pod, **{"timestamps": False, **options})
-    return [line.rstrip("\n") for line in read_lines(cluster, query)]
+    log = ArchivedLog(archive, JOB, "trainer", 0, attempt=attempt)
+    query = LogQuery(namespace="default", pod=log.pod, **{"timestamps": False, **options})
+    return [line.rstrip("\n") for line in read_source(log, query)]
 
 
 @pytest.fixture
@@ -65,13 +66,6 @@ def test_the_last_attempt_is_read(archive: Archive) -> None:
 @pytest.mark.parametrize(("attempt", "found"), [(1, "main: first"), (2, "main: second"), (3, "main: third")])
 def test_attempts_are_numbered_in_their_order(archive: Archive, attempt: int, found: str) -> None:
     assert read(archive, attempt)[0] == found
-
-
-def test_previous_is_the_attempt_before(archive: Archive) -> None:
-    assert read(archive, 2, previous=True) == ["main: first"]
-    assert read(archive, 3, previous=True) == ["main: second"]
-    with pytest.raises(ClusterError, match="no attempt of container 'main' before attempt 1"):
-        read(archive, 1, previous=True)
 
 
 @pytest.mark.parametrize("attempt", [0, 4, -1])
@@ -104,7 +98,7 @@ def test_all_limits_of_a_query_apply(archive: Archive) -> None:
 
 def test_a_replica_without_a_log_is_an_error_that_names_the_archive(archive: Archive) -> None:
     with pytest.raises(ClusterError, match=r"has no log of trainer/1 of app default:train") as raised:
-        ArchivedCluster(archive, JOB, "trainer", 1)
+        ArchivedLog(archive, JOB, "trainer", 1)
     assert raised.value.reason == "NotFound"
     assert archive.name in str(raised.value)
 
@@ -112,7 +106,7 @@ def test_a_replica_without_a_log_is_an_error_that_names_the_archive(archive: Arc
 def test_a_role_is_found_by_its_name_as_the_user_wrote_it(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
     archived(archive, pod(role="my.role"), "a")
-    assert ArchivedCluster(archive, JOB, "my/role", 0).attempts == 1
+    assert ArchivedLog(archive, JOB, "my/role", 0).attempt == 1
 
 
 def test_the_note_says_which_attempt_and_what_is_missing(tmp_path: Path) -> None:
@@ -122,7 +116,7 @@ def test_the_note_says_which_attempt_and_what_is_missing(tmp_path: Path) -> None
     cluster = PodCluster(lines=lines(*(["x" * 50] * 100)), pod=found)
     at = datetime(2026, 1, 2, tzinfo=timezone.utc)
     copy_log(cluster, archive, JOB, ref, limit_bytes=1000, now=lambda: at)
-    assert ArchivedCluster(archive, JOB, "trainer", 0).note == (
+    assert ArchivedLog(archive, JOB, "trainer", 0).note == (
         f"read from the archive {archive.name}: copied at 2026-01-02T00:00:00Z; container main: copied before its end, "
         "which is missing, and 7,216 of its 8,200 bytes were left out, where a line says so"
     )
@@ -140,28 +134,21 @@ def test_a_line_of_100_mb_is_returned_in_parts(tmp_path: Path) -> None:
         file.write(b"\nlast\n")
     packed.seek(0)
     archive._store.upload(key.log, packed)
-    cluster = ArchivedCluster(archive, JOB, "trainer", 0)
-    parts = [len(part) for part in cluster.logs("default", cluster.pod, keep_ends=True)]
+    cluster = ArchivedLog(archive, JOB, "trainer", 0)
+    parts = [len(part) for part in cluster.open("main", StreamOptions())]
     assert max(parts) <= 2**20
-    assert sum(parts) == 100 * 2**20 + 6
-    assert [*cluster.logs("default", cluster.pod, tail_lines=1)] == ["last"]
-
-
-def test_only_the_pod_is_there(archive: Archive) -> None:
-    cluster = ArchivedCluster(archive, JOB, "trainer", 0)
-    assert cluster.get(POD, "default", "another") is None
-    assert cluster.get(POD, "other", cluster.pod) is None
-    assert [found["metadata"]["name"] for found in cluster.list(POD, "default")] == [cluster.pod]
+    assert sum(parts) == len(shown((0, ""))) + 100 * 2**20 + 5
+    assert [*cluster.open("main", StreamOptions(tail_lines=1))] == ["last\n"]
 
 
 def test_the_note_says_that_the_node_may_have_removed_the_first_lines(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
     late = [(number * S + 5 * S, "x" * 1000) for number in range(100)]
     copy_log(PodCluster(lines=late, pod=pod()), archive, JOB, runs_of_pod(pod())[0])
-    cluster = ArchivedCluster(archive, JOB, "trainer", 0)
+    cluster = ArchivedLog(archive, JOB, "trainer", 0)
     assert "; container main: its first line is 5 s younger than the container, whose node may have" in cluster.note
     archived(archive, pod(uid="9b2c1f0a-0000-4000-8000-00000000000b", created=RETRY), *("x" * 1000 for _ in range(100)))
-    assert "younger" not in ArchivedCluster(archive, JOB, "trainer", 0).note
+    assert "younger" not in ArchivedLog(archive, JOB, "trainer", 0).note
 
 
 def test_a_replica_is_read_without_a_listing_of_the_whole_job(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchx_pulumi.logs import LogQuery, query, read_lines
+from torchx_pulumi.logs import LogQuery, LogStop, query, read_lines, resuming
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, InvalidJobError
 
 from tests.unit.logs.scripted import (
@@ -20,6 +21,7 @@ from tests.unit.logs.scripted import (
     START,
     FakeClock,
     ScriptedCluster,
+    ScriptedLog,
     Stream,
     Written,
     pod,
@@ -69,6 +71,27 @@ def test_a_stream_that_breaks_anywhere_is_read_on(follow: bool, error: ClusterEr
     for characters in range(0, len(TEXT), 7):
         cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), streams=[Stream(characters, error)])
         assert read(cluster, ask(follow=follow), ended=after(2)) == [shown(line) for line in LINES]
+
+
+def test_lines_beyond_those_that_are_remembered_do_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resuming, "MOST", 3)
+    for characters in range(0, len(TEXT), 7):
+        cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), streams=[Stream(characters, BROKEN)])
+        assert read(cluster, ask(follow=True), ended=after(2)) == [shown(line) for line in LINES]
+
+
+def test_lines_without_a_time_do_not_come_again() -> None:
+    raw = [shown((SECOND, "a")), "no time\n", shown((2 * SECOND, "b")), "no time\n", shown((2 * SECOND, "c"))]
+
+    def broken() -> Iterator[str]:
+        yield from raw[:4]
+        raise BROKEN
+
+    streams = [broken(), iter(raw)]
+    log = resuming.ResumedLog(lambda _options: ScriptedLog(streams.pop(0)), LogStop())
+    with pytest.raises(ClusterError, match="broke off"):
+        assert len([*log.read(follow=False)]) == 4
+    assert [line.text for line in log.read(follow=False)] == ["c"]
 
 
 times = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("ab")), max_size=30)

@@ -47,9 +47,15 @@ def test_a_stream_that_comes_after_the_end_is_closed_at_once() -> None:
         assert log.closed.is_set()
 
 
-def test_a_stream_that_was_removed_stays_open() -> None:
+def test_what_a_part_of_the_reading_holds_ends_with_the_whole() -> None:
     stop, log = LogStop(), WaitingLog()
-    stop.add(log)
-    stop.remove(log)
-    stop.set()
-    assert not log.closed.is_set()
+    with stop.closing(LogStop()) as part, part.closing(log):
+        stop.set()
+        assert (part.is_set(), log.closed.is_set()) == (True, True)
+
+
+def test_a_part_that_is_over_does_not_end_the_whole() -> None:
+    stop = LogStop()
+    with stop.closing(LogStop()) as part:
+        pass
+    assert (part.is_set(), stop.is_set()) == (True, False)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from torchx_pulumi.cli.main import EXIT_INVALID, main
 from torchx_pulumi.kube import kinds
-from torchx_pulumi.log_archive import ArchivedCluster, ArchivedJob, open_archive
-from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.log_archive import ArchivedJob, ArchivedLog, open_archive
+from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.index import RunIndex
@@ -34,9 +35,9 @@ def entry_of(app_id: str, kind: str = "volcano") -> RunEntry:
 
 def archived(folder: Path, entry: RunEntry, replica: int = 0) -> list[str]:
     job = ArchivedJob(app_id=entry.app_id, scheduler=entry.scheduler, uid=str(entry.uid))
-    found = ArchivedCluster(open_archive(str(folder)), job, "trainer", replica)
+    found = ArchivedLog(open_archive(str(folder)), job, "trainer", replica)
     query = LogQuery(namespace="default", pod=found.pod, timestamps=False)
-    return [*read_lines(found, query)]
+    return [*read_source(found, query)]
 
 
 def add_pods(cluster: FakeCluster, entry: RunEntry, *, uid: str = "1", **changes: Any) -> None:

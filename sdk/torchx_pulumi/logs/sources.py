@@ -1,0 +1,164 @@
+"""Where the log of a pod is read from: `LogSource`, and its implementation over a cluster."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from torchx_pulumi.kube import LogLines, Logs, PodReader
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.logs.clock import LogClock, SystemClock
+from torchx_pulumi.logs.containers import LoggedContainer, containers_of, no_pod
+from torchx_pulumi.logs.query import LogQuery
+from torchx_pulumi.logs.resuming import StreamOptions
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.options import Manifest
+
+POLL_S = 1.0
+"""Shortest time between two observations of a pod."""
+
+FIRST_S = 0.1
+"""The same before the first success: a first connection may fail."""
+
+
+def open_stream(cluster: Logs, namespace: str, pod: str, container: str, options: StreamOptions) -> LogLines:
+    """Return the lines of a container's log in a cluster, with times and newlines; errors as of `Logs.logs`."""
+    return cluster.logs(namespace, pod, container, timestamps=True, keep_ends=True, **asdict(options))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedPod:
+    """One observation of a pod whose log is read."""
+
+    containers: Sequence[LoggedContainer] | None
+    """Its containers, init containers first. None: the pod does not exist."""
+    over: bool
+    """The app had ended before the pod was read, so its log is complete."""
+
+
+class LogSource(Protocol):
+    """The logs of one pod. For use by several threads."""
+
+    def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
+        """Return an observation that began after a time. Wait for the rate limit.
+
+        Args:
+            after: Time of the reader's monotonic clock. None: an observation within the rate limit is sufficient.
+            stop: Ends the wait.
+
+        Returns:
+            None: the wait was stopped.
+
+        Raises:
+            ClusterError: The observation failed.
+        """
+
+    def open(self, container: str, options: StreamOptions) -> LogLines:
+        """Return the lines of a container's log, with times and newlines; errors as of `Logs.logs`."""
+
+    def absent(self) -> ClusterError:
+        """Return the error of a pod that does not exist."""
+
+
+class PodSource:
+    """The logs of a pod in its cluster, or from elsewhere once the pod is gone. Once ended, an app stays ended."""
+
+    def __init__(
+        self,
+        cluster: PodReader,
+        query: LogQuery,
+        *,
+        ended: Callable[[], bool] = lambda: True,
+        clock: LogClock | None = None,
+        instead: Callable[[str | None], LogSource | None] = lambda _uid: None,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            cluster: Cluster of the pod.
+            query: Names the pod, and the labels of its app for messages.
+            ended: Returns whether the app has ended. Called by one thread at a time.
+            clock: The clock. None: that of the machine.
+            instead: Returns where the log is while the pod does not exist, by the uid that the pod had. Uid None: it
+                was not observed. Result None: nowhere.
+        """
+        self._cluster = cluster
+        self._query = query
+        self._ended = ended
+        self._clock = clock or SystemClock()
+        self._instead = instead
+        self._uid: str | None = None
+        self._elsewhere: LogSource | None = None
+        self._lock = threading.Lock()
+        self._at: float | None = None
+        self._found: ObservedPod | ClusterError | None = None
+        self._every_s = FIRST_S
+        self._over = False
+
+    def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
+        """Return an observation that began after a time."""
+        while not stop.is_set():
+            with self._lock:
+                now = self._clock.monotonic()
+                left_s = 0.0 if self._at is None else self._at + self._every_s - now
+                known = self._at is not None and (self._at > after if after is not None else left_s > 0)
+                if not known and left_s <= 0:
+                    self._at, self._found, known = now, self._observed(), True
+                if known:
+                    if isinstance(self._found, ClusterError):
+                        # Raising the same error repeatedly would collect the frames of all callers.
+                        raise copy.copy(self._found)
+                    return self._found
+            self._clock.wait(left_s, stop)
+        return None
+
+    def _observed(self) -> ObservedPod | ClusterError:
+        try:
+            self._over = self._over or self._ended()
+            found = ObservedPod(containers=self.containers(), over=self._over)
+            self._every_s = POLL_S
+            return found
+        except ClusterError as error:
+            return error
+
+    def containers(self) -> Sequence[LoggedContainer] | None:
+        """Read the pod and return its containers, or those of the log elsewhere. None: neither exists.
+
+        Raises:
+            ClusterError: The pod cannot be read.
+        """
+        pod = self._cluster.get(POD, self._query.namespace, self._query.pod)
+        if pod is not None:
+            return self.seen(pod)
+        elsewhere = self._find()
+        found = None if elsewhere is None else elsewhere.observe(None, threading.Event())
+        return None if found is None else found.containers
+
+    def seen(self, pod: Manifest) -> Sequence[LoggedContainer]:
+        """Return the containers of the pod as it was read."""
+        self._uid, self._elsewhere = text_at(pod, "metadata", "uid"), None
+        return containers_of(pod)
+
+    def open(self, container: str, options: StreamOptions) -> LogLines:
+        """Return the lines of a container's log."""
+        elsewhere = self._elsewhere
+        if elsewhere is None:
+            try:
+                return open_stream(self._cluster, self._query.namespace, self._query.pod, container, options)
+            except ClusterError as error:
+                elsewhere = self._find() if error.reason == "NotFound" else None
+                if elsewhere is None:
+                    raise
+        return elsewhere.open(container, options)
+
+    def _find(self) -> LogSource | None:
+        self._elsewhere = self._elsewhere or self._instead(self._uid)
+        return self._elsewhere
+
+    def absent(self) -> ClusterError:
+        """Return the error of a pod that does not exist."""
+        return no_pod(self._cluster, self._query)
