@@ -103,17 +103,12 @@ def write_cache(file: Path, content: Iterable[bytes]) -> None:
             with os.fdopen(handle, "wb") as opened:
                 opened.writelines(content)
             Path(name).replace(file)
-            remove_old(file.parent)
+            for old in file.parent.glob("*.json"):
+                if old.stat().st_mtime < time.time() - _KEPT_S:
+                    old.unlink(missing_ok=True)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-
-
-def remove_old(folder: Path) -> None:
-    """Remove the caches of a folder that were not written for a long time."""
-    for file in folder.glob("*.json"):
-        if file.stat().st_mtime < time.time() - _KEPT_S:
-            file.unlink(missing_ok=True)
 
 
 def _load(file: Path) -> dict[str, str]:
