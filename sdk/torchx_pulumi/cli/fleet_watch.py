@@ -8,11 +8,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any, Protocol, TextIO
 
+from torchx_pulumi.controller.live_rows import LiveRows
 from torchx_pulumi.fleet.collect import Fleet, FleetRow, Selection, StackName
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.fleet.render.screen import ChangeLines, Screen, screen_lines
@@ -41,23 +42,6 @@ MOST_NOTES = 3
 """Messages that are kept at the foot of the table, the last ones."""
 
 SIZE_UNKNOWN = (80, 24)
-
-
-class LiveSource(Protocol):
-    """Newer rows from watched clusters."""
-
-    def stop(self) -> None:
-        """End within a second."""
-
-    def refresh(self, changed: Iterable[StackName]) -> None:
-        """Take over stacks that changed."""
-
-    def rows(self, rows: Mapping[StackName, FleetRow], now: datetime) -> Mapping[StackName, FleetRow]:
-        """Return the rows of which the clusters tell something newer than the stacks."""
-
-    @property
-    def unreachable(self) -> Mapping[str, str]:
-        """Return the name of each cluster that does not answer, to the reason."""
 
 
 class View(Protocol):
@@ -155,15 +139,13 @@ class FleetWatch:
         view: View,
         *,
         selection: Selection | None = None,
-        live: LiveSource | None = None,
-        list_every_s: float = LIST_EVERY_S,
+        live: LiveRows | None = None,
     ) -> None:
         """Take the parts; `source` was refreshed once."""
         self._source = source
         self._view = view
         self._selection = selection
         self._live = live
-        self._list_every_s = list_every_s
         self._problem: str | None = None
         self.stopped = threading.Event()
         self.wake = threading.Event()
@@ -205,7 +187,7 @@ class FleetWatch:
     def _refresh(self) -> None:
         if self._live is not None:
             self._live.refresh(())
-        while not self.stopped.wait(self._list_every_s if self._source.has_versions else LIST_EVERY_CLI_S):
+        while not self.stopped.wait(LIST_EVERY_S if self._source.has_versions else LIST_EVERY_CLI_S):
             try:
                 changed, problem = self._source.refresh(), None
             except TorchxPulumiError as error:
@@ -218,7 +200,7 @@ class FleetWatch:
 
 
 def watch_fleet(
-    source: FleetStacks, selection: Selection | None, make_live: Callable[[Callable[[], None]], LiveSource] | None
+    source: FleetStacks, selection: Selection | None, make_live: Callable[[Callable[[], None]], LiveRows] | None
 ) -> int:
     """Watch a fleet until Ctrl-C or SIGTERM; return the exit code.
 

@@ -160,6 +160,8 @@ def read_build_args(words: Sequence[str], environ: Mapping[str, str], problems: 
 
 
 def _plan_values(report: PlanReport) -> dict[str, Any]:
+    from torchx_pulumi.images.plan import shown_left_out
+
     plan = report.plan
     return {
         "reference": plan.pod_reference,
@@ -178,7 +180,7 @@ def _plan_values(report: PlanReport) -> dict[str, Any]:
             {"digest": layer.digest, "size": layer.size, "new": layer.is_new, "known": layer.is_known}
             for layer in report.layers
         ],
-        "left_out": _texts(plan.left_out),
+        "left_out": shown_left_out(plan),
         "warnings": list(report.warnings),
     }
 
@@ -201,13 +203,6 @@ def _plan_lines(report: PlanReport) -> list[str]:
         what = " ".join(["new" if layer.is_new else "base", "known" if layer.is_known else "missing"])
         lines.append(_row("layer", f"{layer.digest} {megabytes(layer.size):>10} {'' if report.is_pushed else what}"))
     return [line.rstrip() for line in lines]
-
-
-def _texts(paths: Sequence[str]) -> list[str]:
-    from torchx_pulumi.images.content.tree import shown_path
-
-    found = [shown_path(path) for path in paths]
-    return [path if path.isprintable() else repr(path) for path in found]
 
 
 def _row(name: str, value: str) -> str:

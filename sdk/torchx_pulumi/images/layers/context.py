@@ -30,7 +30,7 @@ class Context:
         for path in list(nodes):
             above = posixpath.dirname(path)
             while above and above not in nodes:
-                nodes[above] = _folder(above, entries)
+                nodes[above] = Entry(above, Found(above, FileKind.FOLDER, 0, True), entries[0].source)
                 added.append(above)
                 above = posixpath.dirname(above)
         self._nodes = {path: nodes[path] for path in sorted(nodes, key=path_order)} if added else nodes
@@ -126,7 +126,3 @@ def has_wildcard(path: str) -> bool:
 
 def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
-
-
-def _folder(path: str, entries: Sequence[Entry]) -> Entry:
-    return Entry(path, Found(path, FileKind.FOLDER, 0, True), entries[0].source)
