@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from torchx_pulumi.controller.live_rows import LiveRows
 from torchx_pulumi.fleet.collect import Fleet, FleetRow, Selection, StackName
@@ -44,27 +44,11 @@ MOST_NOTES = 3
 SIZE_UNKNOWN = (80, 24)
 
 
-class View(Protocol):
-    """Shows a fleet."""
-
-    @property
-    def tick_s(self) -> float | None:
-        """Return the time after which it is shown again without a change. None: only changes are shown."""
-
-    def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:
-        """Show the selected apps; `others` are all."""
-
-    def say(self, text: str) -> None:
-        """Show a message that is not in the notes of the next fleet."""
-
-    def close(self) -> None:
-        """Leave the output as it should stay."""
-
-
 class TableView:
     """The table on a terminal. The last one stays on the screen."""
 
     tick_s = TICK_S
+    """Time after which it is shown again without a change."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -73,7 +57,7 @@ class TableView:
         self._last: Fleet | None = None
 
     def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:  # noqa: ARG002
-        """Draw what changed."""
+        """Draw what changed of the selected apps; `others` are all."""
         self._last, size = fleet, size_of(self._file)
         clock = fleet.read_at.astimezone().strftime("%H:%M:%S")
         ended = sum(row.state.terminal for row in fleet.rows)
@@ -105,6 +89,7 @@ class LineView:
     """A line for each change, at once."""
 
     tick_s = None
+    """Only changes are shown."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -128,6 +113,9 @@ class LineView:
 
     def close(self) -> None:
         """Do nothing: all is printed."""
+
+
+View = TableView | LineView
 
 
 class FleetWatch:
