@@ -217,7 +217,8 @@ class ArgumentReader(TypedReader):
     def _known(self, given: dict[str, Any], hints: Mapping[str, Any], path: str) -> dict[str, Any]:
         """Return the arguments; those of the structure of a job must be known in a preview."""
         for name, value in list(given.items()):
-            if is_placeholder(value) and (_is_plain_text(hints[name]) or name in _KNOWN_NUMBERS):
+            is_text = hints[name] is str or get_args(hints[name]) == (str,)
+            if is_placeholder(value) and (is_text or name in _KNOWN_NUMBERS):
                 self.refuse(join(path, name), f"must be known in preview, found {_NOT_KNOWN}")
                 given[name] = "1"
         return given
@@ -243,10 +244,6 @@ class ArgumentReader(TypedReader):
             return float(value)
         except (ValueError, OverflowError):
             return None
-
-
-def _is_plain_text(hint: Any) -> bool:
-    return hint is str or get_args(hint) == (str,)
 
 
 def _field(path: str) -> str:

@@ -157,11 +157,11 @@ class Leaves:
 
     def mark_texts(self, value: Any) -> Any:
         """Return an object as a cluster has it, with every text in it that holds a secret marked so."""
-        if isinstance(value, Mapping):
-            return {key: self.mark_texts(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.mark_texts(item) for item in value]
-        return pulumi.Output.secret(value) if isinstance(value, str) and self.hide(value) != value else value
+
+        def mark(leaf: Any) -> Any:
+            return pulumi.Output.secret(leaf) if isinstance(leaf, str) and self.hide(leaf) != leaf else leaf
+
+        return _with_leaves(value, mark)
 
     def hide(self, text: str) -> str:
         """Return a message without the secrets of the arguments."""
@@ -171,11 +171,7 @@ class Leaves:
         """Return plain data, for example observed objects, without the secrets of the arguments."""
         if not self.secrets:
             return value
-        if isinstance(value, Mapping):
-            return {key: self.hidden(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.hidden(item) for item in value]
-        return self.hide(value) if isinstance(value, str) else value
+        return _with_leaves(value, lambda leaf: self.hide(leaf) if isinstance(leaf, str) else leaf)
 
     def without_values(self, error: InvalidJobError) -> InvalidJobError:
         """Return an error of the arguments that shows no secret, however short: by the place it speaks of."""

@@ -223,7 +223,8 @@ class Construction:
         if launch.decision.action is Action.IGNORE:
             marked = MarkedPlan(leaves=self.leaves, plan=launch.plan, kept=state.outputs)
         else:
-            marked = mark_plan(self.leaves, launch, args, self._read_changed, other)
+            changed = self._read_other(self.leaves.changed(self.resolved)) if self.leaves.secret_places else None
+            marked = mark_plan(self.leaves, launch, args, changed, other)
         self.plan, self.app = launch.plan, state.app
         self.decided.set_result(None)
         self._log(launch, why_not)
@@ -276,6 +277,8 @@ class Construction:
                 )
             if objects:
                 await deleted(objects[0])
+            # Readers of the index entry could not read a URL with a secret in it.
+            archive = None if ("log_archive",) in self.leaves.secret_places else self.args.settings.log_archive
             # The object of a run that is over is registered in previews only, and its outputs are not used.
             job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
             current = launch if job_object is None else await self._wait(launch, objects, cluster)
@@ -285,17 +288,13 @@ class Construction:
                 outputs=outputs,
                 roles=role_outputs(current, job_object, marked, state),
                 record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
-                entry=None if state.app is None else entry_of(state.app, launch, outputs, self._noted_archive()),
+                entry=None if state.app is None else entry_of(state.app, launch, outputs, archive),
             )
             with behind_barrier(self.component):
                 record = register_notes(self.component, finished, objects)
         self.outputs = outputs
         self.noted.set_result(None)
         return record
-
-    def _noted_archive(self) -> str | None:
-        """Return the URL of the archive for the index entry, which readers could not read with a secret in it."""
-        return None if ("log_archive",) in self.leaves.secret_places else self.args.settings.log_archive
 
     def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
         opts, settings, given = self.opts, self.args.settings, self.given
@@ -333,9 +332,6 @@ class Construction:
             launch, objects, cluster, settings.wait_for, settings.timeout_s, self.leaves.hide
         )
         return replace(launch, look=look)
-
-    def _read_changed(self) -> ParsedArgs | None:
-        return self._read_other(self.leaves.changed(self.resolved))
 
     def _read_other(self, resolved: Mapping[str, Any]) -> ParsedArgs | None:
         """Read arguments with other values in some places. None: they are refused although the given ones are not."""

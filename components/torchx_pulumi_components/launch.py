@@ -157,6 +157,7 @@ class LaunchPlanner:
             # Only a cluster tells that an object is gone.
             look = replace(look, objects=None)
         judged = judge(look, answer.requested, answer.observed or None)
+        state_of_run = read_state((judged or {}).get("state"))
         status = None if observed.job_object is None else judged_status(look, judged)
         owned = observed.job_object is None or self.importing or self._is_ours(last, observed.job_object)
         fixed_name = args.settings.job_name
@@ -170,7 +171,7 @@ class LaunchPlanner:
             owned=owned,
             live=self.cluster is not None,
             renamed=last is not None and fixed_name is not None and fixed_name != last.job_name,
-            end=_end(judged),
+            end=state_of_run.value if state_of_run.terminal else None,
         )
         self._refuse(decision, last, new_name, status, owned=owned)
         if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
@@ -269,7 +270,8 @@ class LaunchPlanner:
         replicas = {role.name: role.num_replicas for role in args.spec.roles}
         digests = field_digests(args.spec, args.options, rerun=rerun, version=IDENTITY_VERSION)
         run = run_hash(digests, replicas, args.spec, args.options, rerun=rerun, version=IDENTITY_VERSION)
-        name = args.settings.job_name or self._job_name(run)
+        tail = backend_of(args.options).name_tail(args.spec, args.options)
+        name = args.settings.job_name or names.job_name(self.name, run, self.owners()[0], tail=tail)
         attempts = [run.attempt for run in (state.record, state.intent) if run is not None]
         return RunRecord(
             app_id=name,
@@ -285,10 +287,6 @@ class LaunchPlanner:
             tasks=backend_of(args.options).choose_layout(args.spec, args.options).tasks,
             image_digests=recorded_digests(args.spec),
         )
-
-    def _job_name(self, run: str) -> str:
-        tail = backend_of(self.args.options).name_tail(self.args.spec, self.args.options)
-        return names.job_name(self.name, run, self.owners()[0], tail=tail)
 
     def owners(self) -> list[str]:
         """Return the launch labels of this component under its URNs, the present one first."""
@@ -423,9 +421,3 @@ def judged_status(look: Look, judged: Mapping[str, Any] | None) -> JobStatus:
         message=str(judged.get("message") or ""),
         diagnoses=seen.diagnoses if state is seen.state else (),
     )
-
-
-def _end(judged: Mapping[str, Any] | None) -> str | None:
-    """Return the state of a run as it was judged, if it is an end."""
-    state = read_state((judged or {}).get("state"))
-    return state.value if state.terminal else None

@@ -71,7 +71,7 @@ def mark_plan(
     leaves: Leaves,
     launch: Launch,
     args: ParsedArgs,
-    changed: Callable[[], ParsedArgs | None],
+    changed: ParsedArgs | None,
     other: ParsedArgs | None,
 ) -> MarkedPlan:
     """Return the plan of a launch with marks.
@@ -80,16 +80,12 @@ def mark_plan(
         leaves: Unknown and secret values in the arguments.
         launch: The decision.
         args: The arguments.
-        changed: Returns the arguments with other values in the secret places. None: these are refused.
+        changed: The arguments with other values in the secret places. None: these are refused, or nothing is secret.
         other: The arguments with other values in the unknown places. None: these are refused.
     """
     plan = launch.plan
     name, run = plan.job_name, plan.options.annotations[labels.RUN]
-    marked = MarkedPlan(
-        leaves=leaves,
-        plan=plan,
-        changed=_plan(changed(), launch, name, run) if leaves.secret_places else None,
-    )
+    marked = MarkedPlan(leaves=leaves, plan=plan, changed=_plan(changed, launch, name, run))
     if not leaves.unknown:
         return marked
     if launch.launching and launch.undecided:

@@ -42,17 +42,7 @@ class MCADTrainingJob(TrainingJob):
     """The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was none."""
 
     def __init__(self, name: str, args: MCADTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Launch the job, keep it, or launch it again: docs/decisions/0005 says when.
-
-        The job is decided after the constructor has returned. The program fails at its end if the arguments are wrong
-        (all problems in one message), the cluster cannot take the job, or a change would end a run that has not
-        finished; nothing of the job is registered then.
-
-        Args:
-            name: Name of the component; the job object is called `<name>-<hash>`.
-            args: What to run and how.
-            opts: Provider, parent, aliases, protect, depends_on, ignore_changes, custom_timeouts and import are
-                passed on to the objects that the component registers.
+        """Launch the job, keep it, or launch it again, as `VolcanoTrainingJob` does.
 
         Raises:
             pulumi.RunError: The state of the stack cannot be read.

@@ -251,12 +251,9 @@ class _End:
             # These are the same errors. Another program of this process must not find them.
             if isinstance(manager.unhandled_exception, JobRefusedError):
                 manager.unhandled_exception = manager.exception_traceback = None
-            SETTINGS.outputs.difference_update([output for output in SETTINGS.outputs if _failed(output)])
+            ended = [output for output in SETTINGS.outputs if not output.cancelled()]
+            SETTINGS.outputs.difference_update(each for each in ended if isinstance(each.exception(), JobRefusedError))
             raise pulumi.RunError("\n".join(self._jobs.errors))
-
-
-def _failed(output: asyncio.Future[Any]) -> bool:
-    return not output.cancelled() and isinstance(output.exception(), JobRefusedError)
 
 
 async def _register_exports(register: Callable[[Mapping[str, Any]], None], outputs: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,10 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
         labels.LAUNCH: plan.options.labels[labels.LAUNCH],
         **marked.of(lambda plan: {labels.RUN: plan.options.annotations[labels.RUN]}),
     }
-    manifests = [job_object, *(_annotated(item, own) for item in companions)]
+    manifests = [job_object]
+    for item in companions:
+        annotations = with_annotations(item["metadata"].get("annotations") or {}, own)
+        manifests.append({**item, "metadata": {**item["metadata"], "annotations": annotations}})
     missing = launch.missing_pods()
     objects = {
         resource: manifest
@@ -177,11 +179,6 @@ def _unchanged(job_object: Manifest) -> Manifest:
     metadata = job_object["metadata"]
     kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
     return {"metadata": kept, "spec": job_object["spec"]}
-
-
-def _annotated(manifest: Manifest, more: Mapping[str, Any]) -> Manifest:
-    annotations = with_annotations(manifest["metadata"].get("annotations") or {}, more)
-    return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
 
 def unknown() -> pulumi.Output[Any]:

@@ -18,7 +18,6 @@ from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.runs.registration import pod_names
 from torchx_pulumi.runs.waiting import POLL_S, Wait, WaitGoal
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
@@ -54,12 +53,8 @@ async def wait_until(
     """
     for resource in objects:
         await resource.urn.future()
-    wait = Wait(WaitGoal(goal.value), job=_title(launch.plan), timeout_s=timeout_s)
+    wait = Wait(WaitGoal(goal.value), job=f"job {launch.plan.namespace}/{launch.plan.job_name}", timeout_s=timeout_s)
     return await _poll(launch, objects[0], cluster, wait, hide)
-
-
-def _title(plan: JobPlan[Any]) -> str:
-    return f"job {plan.namespace}/{plan.job_name}"
 
 
 async def _poll(

@@ -176,7 +176,8 @@ def _problems(config: ControllerConfig) -> Iterator[tuple[str, str]]:
     if config.archive_secret_pods and not archives:
         yield "archiveSecretPods", "is true, but logArchive is not set; name an archive, or leave this out"
     ages = {"--forget-after": "forgetAfter", "--forget-failed-after": "forgetFailedAfter"}
-    for problem in _of_retention(config):
+    retention, _ = check_retention(config.forget_after, config.forget_failed_after, dry_run=False, once=False)
+    for problem in retention:
         # The message of the command names its options.
         yield ages[problem.path], problem.message.replace("--forget-after", ages["--forget-after"])
     unknown = [f"resources.{key}" for key in config.resources.keys() - {*RESOURCES}]
@@ -190,11 +191,6 @@ def _problems(config: ControllerConfig) -> Iterator[tuple[str, str]]:
         yield "port", f"is {config.port}, must be 1024 to 65535: the controller does not run as root"
     if config.fs_group < 1:
         yield "fsGroup", f"is {config.fs_group}, must be at least 1: the controller does not run as root"
-
-
-def _of_retention(config: ControllerConfig) -> list[Problem]:
-    problems, _ = check_retention(config.forget_after, config.forget_failed_after, dry_run=False, once=False)
-    return problems
 
 
 def _of_image(config: ControllerConfig) -> Iterator[tuple[str, str]]:
@@ -243,9 +239,12 @@ def _of_backends(config: ControllerConfig) -> Iterator[tuple[str, str]]:
     for name in config.backend_credentials:
         if not is_env_name(name):
             yield f"backendCredentials.{name}", "must be the name of an environment variable (A-Z, 0-9, _)"
-    if not _is_mount(config.volume_path):
+    mount = PurePosixPath(config.volume_path)
+    if not mount.is_absolute() or len(mount.parts) < 2 or ".." in mount.parts or ":" in config.volume_path:
         yield "volumePath", f"is {config.volume_path!r}, must be an absolute path, for example /state"
-    elif hidden := [each for each in NOT_MOUNTS if _covers(config.volume_path, each)]:
+    elif hidden := [
+        each for each in NOT_MOUNTS if mount.is_relative_to(each) or PurePosixPath(each).is_relative_to(mount)
+    ]:
         why = f"hides {hidden[0]} of the container or is in it; take another one, for example /state"
         yield "volumePath", f"is {config.volume_path!r}, which {why}"
 
@@ -261,15 +260,6 @@ def _of_folder(key: str, url: str, config: ControllerConfig) -> Iterator[tuple[s
     path, mount = PurePosixPath(folder), PurePosixPath(config.volume_path)
     if ".." in path.parts or not path.is_relative_to(mount):
         yield key, f"is {url!r}, must be in {mount}, where the volume {config.volume_claim!r} is mounted (volumePath)"
-
-
-def _covers(mount: str, needed: str) -> bool:
-    return PurePosixPath(needed).is_relative_to(mount) or PurePosixPath(mount).is_relative_to(needed)
-
-
-def _is_mount(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return path.startswith("/") and len(parts) > 1 and ".." not in parts and ":" not in path
 
 
 def _of_names(config: ControllerConfig) -> Iterator[tuple[str, str]]:

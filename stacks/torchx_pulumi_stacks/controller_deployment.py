@@ -43,7 +43,10 @@ def deploy_controller(
     """
     name, rights = config.name, [*_register_rights(config, namespace, inside)]
     token_secret = config.token_secret or _register_token(config, namespace, inside)
-    credentials = config.backend_secret or _register_credentials(config, namespace, inside)
+    credentials: Any = config.backend_secret
+    if credentials is None and config.backend_credentials:
+        given = config.backend_credentials
+        credentials = _register_secret("controller-credentials", config, namespace, given, inside)
     kubernetes.apps.v1.Deployment(
         "controller",
         metadata={"name": name, "namespace": namespace, "labels": labels_of(config)},
@@ -247,15 +250,16 @@ def _register_rights(
     yield kubernetes.coordination.v1.Lease(
         "controller", metadata={"name": config.name, "namespace": namespace, "labels": labels_of(config)}, opts=inside
     )
+    subject = {"kind": "ServiceAccount", "name": config.name, "namespace": namespace}
     for place, name, rules in roles_of(config, namespace):
-        yield from _register_role(place, name, rules, _subject(config, namespace), labels_of(config), inside)
+        yield from _register_role(place, name, rules, subject, labels_of(config), inside)
 
 
 def _register_role(
     namespace: str | None,
     name: str,
     rules: Sequence[Mapping[str, Any]],
-    subject: Mapping[str, str],
+    subject: dict[str, str],
     labels: Mapping[str, str],
     inside: pulumi.ResourceOptions,
 ) -> Iterator[pulumi.Resource]:
@@ -269,13 +273,9 @@ def _register_role(
         logical,
         metadata=metadata,
         role_ref={"apiGroup": RBAC, "kind": role.__name__, "name": name},
-        subjects=[dict(subject)],
+        subjects=[subject],
         opts=options,
     )
-
-
-def _subject(config: ControllerConfig, namespace: str) -> dict[str, str]:
-    return {"kind": "ServiceAccount", "name": config.name, "namespace": namespace}
 
 
 def _register_token(config: ControllerConfig, namespace: str, inside: pulumi.ResourceOptions) -> pulumi.Output[str]:
@@ -287,14 +287,6 @@ def _register_token(config: ControllerConfig, namespace: str, inside: pulumi.Res
     )
     pulumi.export("controller_token", token.output)
     return _register_secret("controller-token", config, namespace, {TOKEN_KEY: token.output}, inside)
-
-
-def _register_credentials(
-    config: ControllerConfig, namespace: str, inside: pulumi.ResourceOptions
-) -> pulumi.Output[str] | None:
-    if not config.backend_credentials:
-        return None
-    return _register_secret("controller-credentials", config, namespace, config.backend_credentials, inside)
 
 
 def _register_secret(

@@ -1,5 +1,8 @@
 """`.dockerignore` as we read it, next to moby's own patternmatcher, with hostile rules and names.
 
+Half of the cases have rules of the documented grammar only. In the others, lines that we refuse are left out. All are
+read as by moby.
+
 `TORCHX_PULUMI_IGNORE_CASES` sets how many cases are tried, and `TORCHX_PULUMI_SEED_FROM` which ones.
 """
 
@@ -9,6 +12,7 @@ import base64
 import json
 import os
 import random
+import re
 import subprocess
 from typing import Any
 
@@ -22,6 +26,11 @@ pytestmark = pytest.mark.e2e
 
 CASES = int(os.environ.get("TORCHX_PULUMI_IGNORE_CASES", "1000"))
 SEED = int(os.environ.get("TORCHX_PULUMI_SEED_FROM", "0"))
+DOCUMENTED = (
+    *("a", "b", "key", ".pem", ".git", "a.b", "é", "-", "]", "$", "+", "(", ")", ".", ",", ":", "2", "7", "!", "#"),
+    *(" ", "*", "*", "*", "**", "**", "**", "***", "?", "?", "\t", "\xa0", "[a-c]", "[^a]", "[\\]a]", "[a\\-c]"),
+    *("[é-ü]", "[^\\^x]", "\\.", "\\*", "\\?", "\\[", "\\\\", "\\!", "\\#", "\\^", "\\|", "\\{", "\\}"),
+)  # fmt: skip
 PIECES = (
     *("a", "b", "key", ".pem", ".git", "a.b", "é", "-", "]", "{", "}", "$", "+", "(", ")", ".", "^", "|", ",", ":"),
     *("2", "7", "*", "*", "*", "**", "**", "**", "***", "?", "?", "!", "#", " ", "\t", "\x1c", "\xa0", "\ufeff"),
@@ -46,26 +55,33 @@ NAMES = (
 )  # fmt: skip
 
 
-def rules(chance: random.Random, paths: list[str]) -> str:
+SIGNS = re.compile(r"[\\|{}^*\0-\x1f\ufeff\ufffd\udc80-\udcff]")
+"""Characters of names that a pattern of the documented grammar escapes, or does not have."""
+
+
+def rules(chance: random.Random, paths: list[str], *, documented: bool) -> str:
     """Return a file of one to six lines."""
-    lines = [line(chance, paths) for _ in range(chance.randint(1, 6))]
+    if documented:
+        paths = [SIGNS.sub("a", path) for path in paths]
+    lines = [line(chance, paths, documented=documented) for _ in range(chance.randint(1, 6))]
     return ("\ufeff" if chance.random() < 0.05 else "") + chance.choice(["\n", "\n", "\n", "\r\n"]).join(lines)
 
 
-def line(chance: random.Random, paths: list[str]) -> str:
+def line(chance: random.Random, paths: list[str], *, documented: bool) -> str:
     if chance.random() < 0.08:
-        return chance.choice(LINES)
+        return chance.choice([each for each in LINES if not (documented and re.search("[\x1c\ufeff]", each))])
     # Most patterns are changed names, or hardly one of them would match.
     parts = chance.choice(paths).split("/")
     parts = parts[: chance.randint(1, len(parts))] if chance.random() < 0.7 else parts[-1:]
-    changed = "/".join(part if chance.random() < 0.4 else change(chance, part) for part in parts)
-    before = chance.choice(["", "", "", "", "/", "./", " ", "\ufeff", "**", "**/", "*/"])
+    changed = "/".join(part if chance.random() < 0.4 else change(chance, part, documented=documented) for part in parts)
+    mark = "" if documented else "\ufeff"
+    before = chance.choice(["", "", "", "", "/", "./", " ", mark, "**", "**/", "*/"])
     after = chance.choice(["", "", "", "", "/", " ", "/ ", "/.", "**", "/**", "/*"])
     return ("!" if chance.random() < 0.3 else "") + before + changed + after
 
 
-def change(chance: random.Random, part: str) -> str:
-    pieces = BROKEN if chance.random() < 0.04 else PIECES
+def change(chance: random.Random, part: str, *, documented: bool) -> str:
+    pieces = DOCUMENTED if documented else BROKEN if chance.random() < 0.04 else PIECES
     begin, end = sorted(chance.randint(0, len(part)) for _ in range(2))
     return part[:begin] + "".join(chance.choice(pieces) for _ in range(chance.randint(1, 2))) + part[end:]
 
@@ -119,7 +135,8 @@ def test_the_same_verdicts_as_of_mobys_patternmatcher() -> None:
     for number in range(SEED, SEED + CASES):
         chance = random.Random(number)
         paths = files(chance)
-        cases.append((rules(chance, paths), paths))
+        text = rules(chance, paths, documented=number % 2 == 0)
+        cases.append((text if number % 2 == 0 else accepted(text), paths))
     differences, refused = [], 0
     for number, (case, told) in enumerate(zip(cases, theirs(cases), strict=True), SEED):
         found = ours(*case)
@@ -128,4 +145,9 @@ def test_the_same_verdicts_as_of_mobys_patternmatcher() -> None:
             differences.append((number, case, found, told))
     assert differences == []
     # Most rules are accepted, or little would have been compared.
-    assert refused < CASES / 2
+    assert refused < CASES / 4
+
+
+def accepted(text: str) -> str:
+    """Return the lines that we do not refuse."""
+    return "\n".join(line for line in text.split("\n") if "error" not in ours(f"\n{line}", []))

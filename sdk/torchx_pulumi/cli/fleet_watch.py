@@ -8,11 +8,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
+from torchx_pulumi.controller.live_rows import LiveRows
 from torchx_pulumi.fleet.collect import Fleet, FleetRow, Selection, StackName
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.fleet.render.screen import ChangeLines, Screen, screen_lines
@@ -43,44 +44,11 @@ MOST_NOTES = 3
 SIZE_UNKNOWN = (80, 24)
 
 
-class LiveSource(Protocol):
-    """Newer rows from watched clusters."""
-
-    def stop(self) -> None:
-        """End within a second."""
-
-    def refresh(self, changed: Iterable[StackName]) -> None:
-        """Take over stacks that changed."""
-
-    def rows(self, rows: Mapping[StackName, FleetRow], now: datetime) -> Mapping[StackName, FleetRow]:
-        """Return the rows of which the clusters tell something newer than the stacks."""
-
-    @property
-    def unreachable(self) -> Mapping[str, str]:
-        """Return the name of each cluster that does not answer, to the reason."""
-
-
-class View(Protocol):
-    """Shows a fleet."""
-
-    @property
-    def tick_s(self) -> float | None:
-        """Return the time after which it is shown again without a change. None: only changes are shown."""
-
-    def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:
-        """Show the selected apps; `others` are all."""
-
-    def say(self, text: str) -> None:
-        """Show a message that is not in the notes of the next fleet."""
-
-    def close(self) -> None:
-        """Leave the output as it should stay."""
-
-
 class TableView:
     """The table on a terminal. The last one stays on the screen."""
 
     tick_s = TICK_S
+    """Time after which it is shown again without a change."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -89,7 +57,7 @@ class TableView:
         self._last: Fleet | None = None
 
     def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:  # noqa: ARG002
-        """Draw what changed."""
+        """Draw what changed of the selected apps; `others` are all."""
         self._last, size = fleet, size_of(self._file)
         clock = fleet.read_at.astimezone().strftime("%H:%M:%S")
         ended = sum(row.state.terminal for row in fleet.rows)
@@ -121,6 +89,7 @@ class LineView:
     """A line for each change, at once."""
 
     tick_s = None
+    """Only changes are shown."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -146,6 +115,9 @@ class LineView:
         """Do nothing: all is printed."""
 
 
+View = TableView | LineView
+
+
 class FleetWatch:
     """Lists the stacks again and again in a thread, and shows what changed."""
 
@@ -155,15 +127,13 @@ class FleetWatch:
         view: View,
         *,
         selection: Selection | None = None,
-        live: LiveSource | None = None,
-        list_every_s: float = LIST_EVERY_S,
+        live: LiveRows | None = None,
     ) -> None:
         """Take the parts; `source` was refreshed once."""
         self._source = source
         self._view = view
         self._selection = selection
         self._live = live
-        self._list_every_s = list_every_s
         self._problem: str | None = None
         self.stopped = threading.Event()
         self.wake = threading.Event()
@@ -205,7 +175,7 @@ class FleetWatch:
     def _refresh(self) -> None:
         if self._live is not None:
             self._live.refresh(())
-        while not self.stopped.wait(self._list_every_s if self._source.has_versions else LIST_EVERY_CLI_S):
+        while not self.stopped.wait(LIST_EVERY_S if self._source.has_versions else LIST_EVERY_CLI_S):
             try:
                 changed, problem = self._source.refresh(), None
             except TorchxPulumiError as error:
@@ -218,7 +188,7 @@ class FleetWatch:
 
 
 def watch_fleet(
-    source: FleetStacks, selection: Selection | None, make_live: Callable[[Callable[[], None]], LiveSource] | None
+    source: FleetStacks, selection: Selection | None, make_live: Callable[[Callable[[], None]], LiveRows] | None
 ) -> int:
     """Watch a fleet until Ctrl-C or SIGTERM; return the exit code.
 

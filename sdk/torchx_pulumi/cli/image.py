@@ -1,4 +1,4 @@
-"""`torchx-pulumi image plan | push | prune`: patched images without a launch."""
+"""`torchx-pulumi image plan | push`: patched images without a launch."""
 
 from __future__ import annotations
 
@@ -8,32 +8,28 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi.model.errors import Problem, invalid_job
 
 if TYPE_CHECKING:
-    from torchx_pulumi.fleet.unused_images import TagReport
-    from torchx_pulumi.images.plan_history import PlanReport
+    from torchx_pulumi.images.plan_report import PlanReport
 
 Commands = Any
 """What argparse returns of `add_subparsers`."""
 
-_MOST_NAMED: Final = 50
-"""Files that the text of a plan lists. JSON has all of them."""
-
 
 def add_image(commands: Commands) -> None:
     """Add the commands."""
-    image = commands.add_parser("image", help="plan or push a patched image, or delete images that no stack references")
+    image = commands.add_parser("image", help="plan or push a patched image")
     actions = image.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_patch(
         actions,
         "plan",
         plan_command,
-        "show what would be built from what, and which file changed the tag",
-        "Show the image of a workspace on a base: its name, layers, what a push would upload, and what changed its tag "
-        "since this machine planned another one. Nothing is built or pushed.",
+        "show what would be built from what",
+        "Show the image of a workspace on a base: its name, layers, and what a push would upload. Nothing is built or "
+        "pushed.",
     )
     _add_patch(
         actions,
@@ -43,25 +39,6 @@ def add_image(commands: Commands) -> None:
         "Build the image of a workspace on a base and push it, unless the registry has it. Print the name for pods on "
         "stdout. A launch of the same content on another machine finds it and builds nothing.",
     )
-    prune = actions.add_parser(
-        "prune",
-        help="delete images that no stack references",
-        description="List the images of a repository that no stack of the backend references, nor an app of this "
-        "machine. Only images that torchx-pulumi made, by their label and a tag of 40 hex digits, are candidates. An "
-        "image that was pushed and not launched yet is listed too; its next launch pushes it again. Exit code 2, and "
-        "nothing is deleted, if a stack cannot be read.",
-    )
-    prune.add_argument("--image-repo", required=True, metavar="NAME", help="repository, without a tag")
-    prune.add_argument(
-        "--backend",
-        action="append",
-        metavar="URL",
-        help="Pulumi backend whose stacks count; repeatable, name all that use the repository; default: "
-        "PULUMI_BACKEND_URL, else this user's own folder",
-    )
-    prune.add_argument("--yes", action="store_true", help="delete them; default: only list them")
-    prune.add_argument("--json", action="store_true", help="print JSON")
-    prune.set_defaults(command=prune_command)
 
 
 def _add_patch(actions: Commands, name: str, command: Any, text: str, description: str) -> None:
@@ -95,11 +72,10 @@ def _add_patch(actions: Commands, name: str, command: Any, text: str, descriptio
 def plan_command(arguments: argparse.Namespace) -> int:
     """Print what is known of an image before it is built."""
     from torchx_pulumi.images import plan_patch
-    from torchx_pulumi.images.plan_history import report_plan
+    from torchx_pulumi.images.plan_report import report_plan
     from torchx_pulumi.images.registry import RegistryClient
 
-    options = _patch_options(arguments)
-    report = report_plan(plan_patch(**options), options["workspace"], RegistryClient())
+    report = report_plan(plan_patch(**_patch_options(arguments)), RegistryClient())
     for warning in report.warnings:
         _say(f"torchx-pulumi: warning: {warning}")
     _print(_plan_values(report) if arguments.json else "\n".join(_plan_lines(report)))
@@ -119,25 +95,6 @@ def push_command(arguments: argparse.Namespace) -> int:
         "warnings": list(image.warnings),
     }
     _print(values if arguments.json else image.reference)
-    return 0
-
-
-def prune_command(arguments: argparse.Namespace) -> int:
-    """List the images that nothing references, and delete them with `--yes`."""
-    from torchx_pulumi.fleet.unused_images import delete_unused, find_unused
-    from torchx_pulumi.images.registry import RegistryClient
-    from torchx_pulumi.stack_state.backend import choose_backend
-
-    backends = [choose_backend(url) for url in arguments.backend or [None]]
-    registry = RegistryClient()
-    report = find_unused(arguments.image_repo, backends, registry)
-    if arguments.yes:
-        delete_unused(report, registry, _say)
-    _print(
-        _tag_values(report, backends, deleted=arguments.yes)
-        if arguments.json
-        else "\n".join(_tag_lines(report, backends, deleted=arguments.yes))
-    )
     return 0
 
 
@@ -203,7 +160,9 @@ def read_build_args(words: Sequence[str], environ: Mapping[str, str], problems: 
 
 
 def _plan_values(report: PlanReport) -> dict[str, Any]:
-    plan, changes = report.plan, report.changes
+    from torchx_pulumi.images.plan import shown_left_out
+
+    plan = report.plan
     return {
         "reference": plan.pod_reference,
         "tag_reference": plan.reference,
@@ -221,19 +180,7 @@ def _plan_values(report: PlanReport) -> dict[str, Any]:
             {"digest": layer.digest, "size": layer.size, "new": layer.is_new, "known": layer.is_known}
             for layer in report.layers
         ],
-        "changes": changes
-        and {
-            "tag": changes.tag,
-            "added": _texts(changes.added),
-            "changed": _texts(changes.changed),
-            "removed": _texts(changes.removed),
-            "bases": {image: list(pair) for image, pair in (changes.bases or {}).items()},
-            "dockerfile": changes.dockerfile,
-            "build_args": list(changes.build_args),
-            "labels": changes.labels,
-            "platform": changes.platform and list(changes.platform),
-        },
-        "left_out": _texts(plan.left_out),
+        "left_out": shown_left_out(plan),
         "warnings": list(report.warnings),
     }
 
@@ -255,66 +202,7 @@ def _plan_lines(report: PlanReport) -> list[str]:
     for layer in report.layers or ():
         what = " ".join(["new" if layer.is_new else "base", "known" if layer.is_known else "missing"])
         lines.append(_row("layer", f"{layer.digest} {megabytes(layer.size):>10} {'' if report.is_pushed else what}"))
-    return [line.rstrip() for line in [*lines, *_change_lines(report)]]
-
-
-def _change_lines(report: PlanReport) -> list[str]:
-    changes = report.changes
-    if changes is None:
-        return [_row("changed", "not known: this machine has planned no other tag of this workspace")]
-    paths = [
-        f"{what} {path}"
-        for what, found in (("added", changes.added), ("changed", changes.changed), ("removed", changes.removed))
-        for path in _texts(found)
-    ]
-    more = [f"and {len(paths) - _MOST_NAMED} more files"] if len(paths) > _MOST_NAMED else []
-    others = [
-        f"base {image}: {old or 'none'} -> {new or 'none'}" for image, (old, new) in (changes.bases or {}).items()
-    ]
-    others += ["the Dockerfile"] if changes.dockerfile else []
-    others += [f"build argument {name}" for name in changes.build_args]
-    others += ["labels"] if changes.labels else []
-    others += [f"platform {' -> '.join(changes.platform)}"] if changes.platform else []
-    rows = [*others, *paths[:_MOST_NAMED], *more] or ["nothing but what made the tag before"]
-    return [_row("changed", f"since {changes.tag}:"), *(_row("", f"  {each}") for each in rows)]
-
-
-def _tag_values(report: TagReport, backends: Sequence[str], *, deleted: bool) -> dict[str, Any]:
-    return {
-        "repository": report.repository,
-        "backends": list(backends),
-        "stacks": report.stacks,
-        "unused": [{"digest": image.digest, "tags": list(image.tags)} for image in report.unused],
-        "used": [
-            {"digest": image.digest, "tags": list(image.tags), "by": image.used_by}
-            for image in report.images
-            if image.used_by is not None
-        ],
-        "others": list(report.others),
-        "deleted": deleted,
-    }
-
-
-def _tag_lines(report: TagReport, backends: Sequence[str], *, deleted: bool) -> list[str]:
-    lines = [f"{report.repository}: read {report.stacks} stacks of {', '.join(backends)}"]
-    lines += [
-        f"{'deleted' if deleted else 'unused '} {tag} {image.digest}" for image in report.unused for tag in image.tags
-    ]
-    if report.others:
-        lines.append(f"left, as torchx-pulumi did not make them: {len(report.others)} tags, such as {report.others[0]}")
-    count, total = len(report.unused), len(report.images)
-    if deleted:
-        lines.append(f"{count} of {total} images deleted; the registry's garbage collection frees the space")
-    else:
-        lines.append(f"{count} of {total} images are not referenced" + ("; --yes deletes them" if count else ""))
-    return lines
-
-
-def _texts(paths: Sequence[str]) -> list[str]:
-    from torchx_pulumi.images.content.tree import shown_path
-
-    found = [shown_path(path) for path in paths]
-    return [path if path.isprintable() else repr(path) for path in found]
+    return [line.rstrip() for line in lines]
 
 
 def _row(name: str, value: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torchx_pulumi.doctor import machine
 from torchx_pulumi.doctor.machine import provider_on_path
@@ -20,7 +21,7 @@ from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.model.versions import read_version, version_text
 from torchx_pulumi.schedulers import find_backend, scheduler_names
-from torchx_pulumi.schedulers.permissions import Permission
+from torchx_pulumi.schedulers.protocol import SchedulerBackend
 from torchx_pulumi.stack_state.backend import choose_backend, state_folder
 
 OLDEST_KUBERNETES = (1, 25)
@@ -68,12 +69,16 @@ def check_namespace(cluster: Cluster, scope: DoctorScope) -> Finding:
 def check_permissions(cluster: Cluster, scope: DoctorScope) -> Finding:
     """Check that these credentials have the permissions to launch, read and end an app."""
     check = "permissions"
-    backends = [find_backend(name) for name in scheduler_names() if scope.scheduler in (None, name)]
+    backends = _backends(scope.scheduler)
     wanted = dict.fromkeys(permission for backend in backends for permission in backend.permissions(cluster))
     if not wanted:
         return skipped(check, "no scheduler to launch with")
     try:
-        denied = [item for item in wanted if not _is_allowed(cluster, item, scope.namespace)]
+        denied = [
+            item
+            for item in wanted
+            if not cluster.allowed(item.verb, item.kind, None if item.everywhere else scope.namespace, item.part)
+        ]
     except ClusterError as error:
         return skipped(check, f"the cluster does not say: {error}")
     if needed := [item for item in denied if not item.without]:
@@ -87,13 +92,13 @@ def check_permissions(cluster: Cluster, scope: DoctorScope) -> Finding:
     return ok(check, f"{found}; {lost}" if lost else found)
 
 
-def _is_allowed(cluster: Cluster, item: Permission, namespace: str) -> bool:
-    return cluster.allowed(item.verb, item.kind, None if item.everywhere else namespace, item.part)
+def _backends(scheduler: str | None) -> Sequence[SchedulerBackend[Any]]:
+    return [find_backend(name) for name in scheduler_names() if scheduler in (None, name)]
 
 
 def cluster_checks(scheduler: str | None) -> Sequence[tuple[str, Callable[[Cluster, DoctorScope], Finding]]]:
     """Return the checks of a cluster with their names, of one scheduler. None: of all schedulers."""
-    backends = [find_backend(name) for name in scheduler_names() if scheduler in (None, name)]
+    backends = _backends(scheduler)
     return (
         ("cluster", lambda cluster, _: check_version(cluster)),
         ("namespace", check_namespace),

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from torchx_pulumi.images.content.moby_patterns import BLANKS
-from torchx_pulumi.images.variables import ExpansionError, expand
+from torchx_pulumi.images.variables import BLANKS, ExpansionError, expand
 from torchx_pulumi.model.errors import ImageError
 
 DEFAULT: Final = "ARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"

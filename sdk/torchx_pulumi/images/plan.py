@@ -108,10 +108,15 @@ class ImagePlan:
         return self.repository or LOCAL_REPOSITORY, self.tag
 
 
+def shown_left_out(plan: ImagePlan) -> list[str]:
+    """Return the files that are excluded by default, for messages."""
+    paths = [shown_path(each) for each in plan.left_out]
+    return [path if path.isprintable() else repr(path) for path in paths]
+
+
 def describe_left_out(plan: ImagePlan) -> str:
     """Return a line about the files that are excluded by default."""
-    paths = [shown_path(each) for each in plan.left_out]
-    names = [path if path.isprintable() else repr(path) for path in paths]
+    names = shown_left_out(plan)
     kept = f"a line `!{names[0]}` in .dockerignore keeps it"
     return f"image {plan.reference}: left out by default: {listed(names, _MOST_NAMED)} ({kept})"
 

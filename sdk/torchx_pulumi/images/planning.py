@@ -21,7 +21,6 @@ from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Tree, read_tree
 from torchx_pulumi.images.layers import BaseImage, UnsupportedError, compose, copied_files, read_base, unsupported
 from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, content_labels
-from torchx_pulumi.images.plan_history import note_plan
 from torchx_pulumi.images.reference import parse_reference, parse_repository
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
@@ -112,9 +111,7 @@ def plan_patch(
     )
     text = text or dockerfiles.DEFAULT
     plan = replace(plan, address=_address(plan, text, files))
-    plan = choose_builder(plan, text, registry, builder)
-    note_plan(plan, workspace)
-    return plan
+    return choose_builder(plan, text, registry, builder)
 
 
 def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:

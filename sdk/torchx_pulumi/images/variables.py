@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from torchx_pulumi.images.content.moby_patterns import BLANKS
-
+BLANKS: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""Characters that Go trims. Python would also trim \\x1c to \\x1f."""
 _SPECIAL: Final = "@*#?-$!0"
 """Special parameters of a shell. They are names of one character."""
 

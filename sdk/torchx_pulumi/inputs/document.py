@@ -25,14 +25,6 @@ class DocumentError(ValueError):
     """The text is not valid YAML or JSON; the message has the line."""
 
 
-class _KeyTwiceError(DocumentError):
-    """A mapping has the same key twice."""
-
-    def __init__(self, key: str, line: int | None = None) -> None:
-        where = "" if line is None else f"line {line}: "
-        super().__init__(f"{where}the key {key!r} stands twice in one mapping; remove one")
-
-
 @dataclass(frozen=True, slots=True)
 class _Number:
     """A number in a JSON text, as it is written."""
@@ -73,8 +65,6 @@ def parse_document(text: str) -> Document:
             text, parse_float=_Number, parse_int=_Number, parse_constant=_refuse, object_pairs_hook=_pairs
         )
         return Document(data=_of_json(data, ""), lines=functools.cache(lambda: _lines_of(text)))
-    except _KeyTwiceError as error:
-        raise _placed(text, error) from None
     except DocumentError:
         raise
     except RecursionError as error:
@@ -83,22 +73,11 @@ def parse_document(text: str) -> Document:
         return _parse_yaml(text)
 
 
-def _placed(text: str, error: _KeyTwiceError) -> _KeyTwiceError:
-    """Return the error with the line of the key, which YAML knows where it can read the text."""
-    try:
-        _parse_yaml(_without_tabs(text))
-    except _KeyTwiceError as found:
-        return found
-    except DocumentError:
-        return error
-    return error
-
-
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in pairs:
         if key in made:
-            raise _KeyTwiceError(key)
+            raise DocumentError(f"the key {key!r} stands twice in one mapping; remove one")
         made[key] = value
     return made
 
@@ -125,15 +104,11 @@ def _lines_of(text: str) -> Mapping[str, int]:
     """Return the lines of a JSON text. Empty: YAML cannot read it."""
     lines: dict[str, int] = {}
     with contextlib.suppress(yaml.YAMLError, RecursionError, DocumentError):
-        node = yaml.compose(_without_tabs(text), Loader=yaml.SafeLoader)
+        # YAML forbids the tabs of JSON's indentation; texts in JSON have none.
+        node = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
         if node is not None:
             _plain(node, "", lines)
     return lines
-
-
-def _without_tabs(text: str) -> str:
-    """Return JSON without the tabs of its indentation, which YAML forbids; texts in JSON have none."""
-    return text.replace("\t", " ")
 
 
 def _parse_yaml(text: str) -> Document:
@@ -181,7 +156,7 @@ def _check_keys(node: yaml.MappingNode) -> None:
         if not isinstance(key_node, yaml.ScalarNode):
             raise DocumentError(f"line {line}: a key must be text")
         if key_node.value in keys:
-            raise _KeyTwiceError(key_node.value, line)
+            raise DocumentError(f"line {line}: the key {key_node.value!r} stands twice in one mapping; remove one")
         keys.add(key_node.value)
 
 

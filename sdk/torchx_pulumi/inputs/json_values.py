@@ -35,7 +35,11 @@ def write_value(value: Any) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value) and MARK not in value and not _loses_order(value):
-            return {str(write_value(key)): _write_item(item) for key, item in value.items()}
+            # Pulumi's state drops nulls from mappings.
+            return {
+                str(write_value(key)): {MARK: "null"} if item is None else write_value(item)
+                for key, item in value.items()
+            }
         return {MARK: "pairs", "value": [[write_value(key), write_value(item)] for key, item in value.items()]}
     if isinstance(value, list):
         return [write_value(item) for item in value]
@@ -44,10 +48,6 @@ def write_value(value: Any) -> Any:
     if isinstance(value, Set):
         return sorted(map(write_value, value), key=repr)
     return {MARK: "text", "value": str(value)}
-
-
-def _write_item(item: Any) -> Any:
-    return {MARK: "null"} if item is None else write_value(item)
 
 
 def _loses_order(value: Mapping[str, Any]) -> bool:

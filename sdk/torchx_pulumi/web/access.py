@@ -66,7 +66,7 @@ class PageAccess:
         name = host_name(asked.headers.get("host", ""))
         if name is None:
             return Refusal(status=400, message="the header Host is missing or not a host name")
-        if not self._is_own(name, asked.address):
+        if name not in {*LOOPBACK_NAMES, *self.hosts, _plain_address(asked.address)}:
             allowed = "its own address, localhost" + "".join(f", {host}" for host in sorted(self.hosts))
             text = f"this server does not go by the name of the header Host; it has {allowed} (--allowed-host adds one)"
             return Refusal(status=421, message=text)
@@ -111,9 +111,6 @@ class PageAccess:
             name, _, value = pair.strip().partition("=")
             if name == self.cookie_name:
                 yield value
-
-    def _is_own(self, name: str, address: str) -> bool:
-        return name in LOOPBACK_NAMES or name in self.hosts or name == _plain_address(address)
 
 
 def host_name(header: str) -> str | None:

@@ -24,7 +24,7 @@ from torchx_pulumi.web import limits
 from torchx_pulumi.web.bounds import Shared, Slots, Workers
 from torchx_pulumi.web.log_pipe import LogPipe
 from torchx_pulumi.web.logs import NOTE, LogRequest, status_of
-from torchx_pulumi.web.operations import Operation, Parameter, openapi_document, read_parameters
+from torchx_pulumi.web.operations import Operation, Parameter, Values, openapi_document
 from torchx_pulumi.web.schemas import reference
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.stream import FleetStream
@@ -193,11 +193,10 @@ class Api:
             ),
         )
 
-    async def _apps(self, request: Request) -> Response:
-        values = read_parameters(request.query_params, LIST_PARAMETERS)
+    async def _apps(self, _request: Request, values: Values) -> Response:
         return json_response(await self.workers.run(self._list, values))
 
-    def _list(self, values: dict[str, Any]) -> str:
+    def _list(self, values: Values) -> str:
         site, now = self._site, datetime.now(timezone.utc)
         filters = ("state", "namespace", "scheduler", "queue", "user")
         selection = read_selection(**{name: values[name] for name in filters})
@@ -221,12 +220,11 @@ class Api:
                 "problems": list(site.remarks()),
                 "total": total,
                 "apps": shown,
-                "next": _cursor(shown[-1]) if len(shown) < len(found) else None,
+                "next": f"{shown[-1]['launched_at'] or ''}_{shown[-1]['id']}" if len(shown) < len(found) else None,
             }
         )
 
-    async def _app(self, request: Request) -> Response:
-        read_parameters(request.query_params, ())
+    async def _app(self, request: Request, _values: Values) -> Response:
         app, now = self._find(request), datetime.now(timezone.utc)
         return json_response(to_json(detail(app, now, logs=self._site.logs is not None)))
 
@@ -236,8 +234,7 @@ class Api:
             raise HTTPException(404, "there is no app of this id; its stack may have been removed")
         return app
 
-    async def _stream(self, request: Request) -> Response:
-        values = read_parameters(request.query_params, STREAM_PARAMETERS)
+    async def _stream(self, request: Request, values: Values) -> Response:
         if request.method == "HEAD":
             return Response(headers=LIVE_HEADERS, media_type="text/event-stream")
         since = self.stream.read_name(request.headers.get("last-event-id") or values["since"])
@@ -245,8 +242,7 @@ class Api:
         self._streams.take()
         return OpenResponse(events, "text/event-stream", self._streams.give)
 
-    async def _events(self, request: Request) -> Response:
-        read_parameters(request.query_params, ())
+    async def _events(self, request: Request, _values: Values) -> Response:
         app = self._find(request)
         try:
             events = await self.workers.run(self._site.events, app)
@@ -254,13 +250,11 @@ class Api:
             raise _failure_of(error) from error
         return json_response(to_json({"events": list(events)}))
 
-    async def _runs(self, request: Request) -> Response:
-        read_parameters(request.query_params, ())
+    async def _runs(self, request: Request, _values: Values) -> Response:
         app = self._find(request)
         return json_response(to_json(await self.workers.run(self._site.runs, app)))
 
-    async def _logs(self, request: Request) -> Response:
-        values = read_parameters(request.query_params, LOG_PARAMETERS)
+    async def _logs(self, request: Request, values: Values) -> Response:
         app, opened = self._find(request), self._site.logs
         if opened is None:
             raise HTTPException(403, "logs are not served without a token: the controller was started with --no-auth")
@@ -279,19 +273,17 @@ class Api:
             raise
         return OpenResponse(pipe.parts(request.state.may), "text/plain", pipe.close)
 
-    async def _metrics(self, request: Request) -> Response:
-        read_parameters(request.query_params, ())
+    async def _metrics(self, _request: Request, _values: Values) -> Response:
         text, media_type = await self._shared_metrics.get()
         return Response(text, media_type=media_type)
 
-    async def _openapi(self, request: Request) -> Response:
-        read_parameters(request.query_params, ())
+    async def _openapi(self, _request: Request, _values: Values) -> Response:
         return json_response(self._document)
 
-    async def _healthz(self, _request: Request) -> Response:
+    async def _healthz(self, _request: Request, _values: Values) -> Response:
         return PlainTextResponse("ok\n")
 
-    async def _readyz(self, _request: Request) -> Response:
+    async def _readyz(self, _request: Request, _values: Values) -> Response:
         # Without a token, so that it does not say which backend or cluster is missing.
         if self._site.not_ready():
             return PlainTextResponse("not everything has been read yet\n", 503)
@@ -329,10 +321,6 @@ def json_response(text: str) -> Response:
     """Return an answer in JSON."""
     # A lone surrogate, which UTF-8 cannot encode, may be in any name.
     return Response(text.encode(errors="replace"), media_type="application/json")
-
-
-def _cursor(app: dict[str, Any]) -> str:
-    return f"{app['launched_at'] or ''}_{app['id']}"
 
 
 def _comes_after(app: dict[str, Any], cursor: str) -> bool:

@@ -43,7 +43,7 @@ class Application:
         routes = [Route("/", self._entrance, methods=["GET"], middleware=[requests, packed])]
         routes += [Route("/login", self._login, methods=["GET", "POST"], middleware=[logins])]
         routes += [
-            Route(each.path, each.answer, methods=["GET"], middleware=[requests, packed] if each.bounded else [])
+            Route(each.path, each.respond, methods=["GET"], middleware=[requests, packed] if each.bounded else [])
             for each in self._api.operations
         ]
         self._routes = Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _failed})

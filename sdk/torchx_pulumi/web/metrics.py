@@ -10,13 +10,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from torchx_pulumi.controller.figures import ControllerFigures, WatchState
+from torchx_pulumi.controller import Controller
 from torchx_pulumi.controller.live_fleet import LiveApp, LiveFleet
 from torchx_pulumi.fleet.collect import FleetRow
 from torchx_pulumi.fleet.render.prometheus import Labels, encodable, fleet_gauges, identity
@@ -158,30 +158,13 @@ class RunTimes:
                     self._runtimes.remove(place[0], state.value)
 
 
-class MeasuredController(Protocol):
-    """What is read of a controller, from any thread. The implementation is `Controller`."""
-
-    @property
-    def is_leading(self) -> bool:
-        """Return whether it writes stacks."""
-
-    def problems(self) -> Sequence[str]:
-        """Return the texts of the problems that have begun and not ended."""
-
-    def watches(self) -> Sequence[WatchState]:
-        """Return the state of each watch."""
-
-    def figures(self) -> ControllerFigures:
-        """Return its numbers."""
-
-
 class ControllerMetrics:
     """The metrics of one controller process."""
 
     def __init__(
         self,
         fleet: LiveFleet,
-        controller: MeasuredController,
+        controller: Controller,
         *,
         backends: Sequence[str],
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
@@ -207,7 +190,7 @@ class ControllerMetrics:
 class _ControllerCollector(Collector):
     """Metrics of the process itself, which every replica has."""
 
-    def __init__(self, controller: MeasuredController) -> None:
+    def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
     def collect(self) -> Iterator[Metric]:
@@ -249,7 +232,7 @@ class _FleetCollector(Collector):
     def __init__(
         self,
         fleet: LiveFleet,
-        controller: MeasuredController,
+        controller: Controller,
         times: RunTimes,
         backends: Sequence[str],
         now: Callable[[], datetime],

@@ -14,7 +14,10 @@ from starlette.responses import Response
 
 from torchx_pulumi.web.schemas import SCHEMAS, reference
 
-Answer = Callable[[Request], Awaitable[Response]]
+Values = Mapping[str, Any]
+"""Values of a query by the names of parameters; None, or an empty list, for what is not given."""
+
+Answer = Callable[[Request, Values], Awaitable[Response]]
 
 VERSION = "1"
 """Version of the API. A new field, parameter or path keeps it; a removed or changed one raises it, and the path's."""
@@ -61,9 +64,17 @@ class Operation:
     bounded: bool = True
     """It counts as a request. False: it is limited in another way."""
 
+    async def respond(self, request: Request) -> Response:
+        """Answer a request.
+
+        Raises:
+            HTTPException: 400; its parameters are wrong.
+        """
+        return await self.answer(request, {} if self.open else read_parameters(request.query_params, self.parameters))
+
 
 def read_parameters(query: QueryParams, parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Return the values of a query by name; None, or an empty list, for what is not given.
+    """Return the values of a query.
 
     Raises:
         HTTPException: 400, with all problems.

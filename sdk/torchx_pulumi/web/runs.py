@@ -15,13 +15,13 @@ from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import ContainerRunRef, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.stack_state.backend import backend_url, open_store
 from torchx_pulumi.stack_state.update_history import StackUpdate, read_updates
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.attempts import ArchivedApp, ArchivedRecords, attempt_values, read_archived_app
 from torchx_pulumi.web.pod_log import pods_of_run
+from torchx_pulumi.web.values import time_text
 
 MOST_UPDATES = 20
 """Updates of a stack: the newest."""
@@ -61,7 +61,6 @@ class RunHistory:
         archives: KnownArchives,
         *,
         kept_s: float = KEPT_S,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         """Name the sources; nothing is read.
 
@@ -69,12 +68,10 @@ class RunHistory:
             view_of: Returns the watched cluster of an app. None: it is not watched.
             archives: The archives that may have logs.
             kept_s: Seconds for which what was read is kept.
-            now: Returns the time.
         """
         self._view_of = view_of
         self._archives = archives
         self._kept_s = kept_s
-        self._now = now
         self._guard = threading.Lock()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._records = ArchivedRecords()
@@ -96,14 +93,14 @@ class RunHistory:
         except ClusterError as error:
             notes.append(f"its pods cannot be read: {error}")
         runs = attempt_values(tracked, stored.archived, pods)
-        row = app.row(self._now())
+        row = app.row(datetime.now(timezone.utc))
         present = next(run for run in runs if run["current"])
         present |= {
             "state": row.state.value,
             "reason": row.reason,
             "attempt": row.attempt,
-            "started_at": _time(row.started_at) or present["started_at"],
-            "finished_at": _time(row.finished_at) or (present["finished_at"] if row.state.terminal else None),
+            "started_at": time_text(row.started_at) or present["started_at"],
+            "finished_at": time_text(row.finished_at) or (present["finished_at"] if row.state.terminal else None),
         }
         return {"runs": runs, "updates": [*map(_update_values, stored.updates)], "notes": notes}
 
@@ -143,11 +140,7 @@ def _update_values(update: StackUpdate) -> Mapping[str, Any]:
     return {
         "kind": update.kind,
         "result": update.result,
-        "started_at": _time(update.started_at),
-        "finished_at": _time(update.finished_at),
+        "started_at": time_text(update.started_at),
+        "finished_at": time_text(update.finished_at),
         "message": update.message,
     }
-
-
-def _time(time: datetime | None) -> str | None:
-    return None if time is None else format_time(time)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
-from starlette.types import Receive, Scope, Send
 
 from torchx_pulumi.controller import Controller, ControllerSettings
 from torchx_pulumi.controller.archive_rules import ArchiveRules
@@ -37,20 +36,10 @@ LONGEST_MESSAGE = 2000
 """Characters of a message."""
 
 
-class Served(Protocol):
-    """An application whose open responses can be ended."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-
-    def close(self) -> None:
-        """End streams and logs. From any thread."""
-
-
 class WebServer:
     """One server."""
 
-    def __init__(self, application: Served, listener: socket.socket, report: Callable[[str], None]) -> None:
+    def __init__(self, application: Application, listener: socket.socket, report: Callable[[str], None]) -> None:
         """Take what is served, the listening socket, and what takes a line if the server fails."""
         self._application = application
         self._listener = listener

@@ -10,7 +10,6 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 SHORTEST = 16
 """Fewest characters of a token."""
@@ -19,13 +18,6 @@ LONGEST = 1024
 
 COOKIE_S = 7 * 24 * 3600
 """Seconds for which a cookie is valid."""
-
-
-class Token(Protocol):
-    """What holds a token."""
-
-    def current(self) -> bytes:
-        """Return the present token."""
 
 
 class GeneratedToken:
@@ -71,6 +63,9 @@ class FileToken:
                 except ValueError as error:
                     self.report(f"--token-file: {error}; the token before the change stays valid")
             return self._token
+
+
+Token = GeneratedToken | FileToken
 
 
 def read_token(path: Path) -> bytes:

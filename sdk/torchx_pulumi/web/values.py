@@ -61,14 +61,15 @@ def summary(app: LiveApp, row: FleetRow) -> dict[str, Any]:
         "project": row.stack.project,
         "stack": row.stack.stack,
         "backend": app.app.backend,
-        "launched_at": _time(row.launched_at),
-        "queued_at": _time(row.queued_at),
-        "started_at": _time(row.started_at),
-        "finished_at": _time(row.finished_at),
-        "observed_at": _time(row.observed_at),
-        "checked_at": _time(row.checked_at),
+        "launched_at": time_text(row.launched_at),
+        "queued_at": time_text(row.queued_at),
+        "started_at": time_text(row.started_at),
+        "finished_at": time_text(row.finished_at),
+        "observed_at": time_text(row.observed_at),
+        "checked_at": time_text(row.checked_at),
     }
 
 
-def _time(time: datetime | None) -> str | None:
+def time_text(time: datetime | None) -> str | None:
+    """Return a time as text. None: it is not known."""
     return None if time is None else format_time(time)

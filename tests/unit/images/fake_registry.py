@@ -56,7 +56,7 @@ class FakeRegistry:
         self.storage: FakeRegistry | None = None
         """Blobs are there, and reads are redirected to it."""
         self.redirects_heads = False
-        self.mounts = self.deletes = self.chunks = self.status = self.ranges = True
+        self.mounts = self.chunks = self.status = self.ranges = True
         self.minimum: int | None = None
         """OCI-Chunk-Min-Length."""
         self.quota: int | None = None
@@ -65,8 +65,6 @@ class FakeRegistry:
         """Manifests are stored as something else."""
         self.forgets: set[str] = set()
         """Digests of blobs that are gone when the next manifest arrives."""
-        self.page: int | None = None
-        """Tags on a page."""
         self.asked: list[str] = []
         self.realm: str | None = None
         """Address of the token service. None: the registry."""
@@ -164,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def serve(self) -> None:
         path = self.parts.path.removeprefix("/v2/")
-        for word in ("/blobs/uploads/", "/manifests/", "/blobs/", "/tags/"):
+        for word in ("/blobs/uploads/", "/manifests/", "/blobs/"):
             name, found, rest = path.partition(word)
             if found:
                 getattr(self, {"/blobs/uploads/": "upload", "/manifests/": "manifest"}.get(word, word.strip("/")))(
@@ -184,13 +182,6 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.refuse(404, "MANIFEST_UNKNOWN")
             media_type, content = stored.manifests[digest]
             return self.answer(200, content, {"Docker-Content-Digest": digest, "Content-Type": media_type})
-        if self.command == "DELETE":
-            if not registry.deletes:
-                return self.refuse(405, "UNSUPPORTED")
-            if stored.manifests.pop(version, None) is None:
-                return self.refuse(404, "MANIFEST_UNKNOWN")
-            stored.tags = {tag: digest for tag, digest in stored.tags.items() if digest != version}
-            return self.answer(202)
         content = self.body
         described = json.loads(content)
         stored.blobs = {each: blob for each, blob in stored.blobs.items() if each not in registry.forgets}
@@ -225,17 +216,6 @@ class _Handler(BaseHTTPRequestHandler):
         cuts = self.registry.cut_downloads
         cut = cuts.pop(0) if cuts and self.command == "GET" else None
         return self.answer(code, content[begin:], headers, cut)
-
-    def tags(self, name: str, _: str) -> None:
-        if name not in self.registry.stored:
-            return self.refuse(404, "NAME_UNKNOWN")
-        tags = sorted(self.registry.repository(name).tags)
-        later = [tag for tag in tags if tag > self.query.get("last", "")]
-        page = later[: self.registry.page]
-        headers = {}
-        if len(page) < len(later):
-            headers["Link"] = f'</v2/{name}/tags/list?last={page[-1]}&n={self.registry.page}>; rel="next"'
-        return self.answer(200, json.dumps({"name": name, "tags": page}).encode(), headers)
 
     def upload(self, name: str, number: str) -> None:
         registry, stored = self.registry, self.registry.repository(name)

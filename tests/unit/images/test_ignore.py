@@ -58,41 +58,35 @@ TABLE = [
     ("**key*", "a/mykey", False),
     ("foo**", "foobar/x", True),
     ("^a", "^a", True),
-    ("^a*", "^ab", False),
-    ("^a*", "ab", True),
     ("a|b", "a|b", True),
-    # In an expression a `|` stands between alternatives, which is moby's slip and what Docker does.
-    ("a|b*", "a", True),
-    ("a|b*", "xb", True),
     (".git /", ".git/config", True),
-    (r"\d", "7", True),
+    # Beside wildcards, moby takes these for signs of its expression.
+    ("^a*", "^ab", None),
+    (r"\^a*", "^ab", True),
+    ("a|b*", "a", None),
+    ("a{2}*", "aab", None),
+    (r"\d", "7", None),
+    (r"\x41*", "Ab", None),
     (r"\.x", ".x", True),
     ("a[^b]c", "a/c", True),
     # Docker tries an exception only where the path is left out so far, and a folder passes that on.
     ("x/y\n!x", "x/y", True),
     ("x\n!x", "x/y", False),
     # What moby checks and what it compiles differ inside of a class: `*` and `?` become `[^/]*` and `[^/]` there.
-    ("[a*]", "a", False),
-    ("[a*]", "a]", True),
-    ("[ab?/[a-c]", "a/b", True),
-    ("[ab?/[a-c]", "ab", False),
-    (r"[\d]x", "7x", True),
-    (r"[\d]x", "dx", False),
-    ("[[:alpha:]]*", "a1", True),
-    # moby escapes neither braces nor what its syntax check does not reach behind a `*`.
-    ("a{2}*", "aab", True),
-    ("a{2}*", "a{2}b", False),
+    ("[a*]", "a", None),
+    ("[ab?/[a-c]", "a/b", None),
+    (r"[\d]x", "7x", None),
+    ("[[:alpha:]]*", "a1", None),
+    (r"[\]a]x", "]x", True),
     ("a{2}", "a{2}", True),
     ("x*[ab", "x", None),
-    ("a{2}{3}*", "aab", None),
-    (r"\x41*", "Ab", True),
     ("/ *", "a", True),
     ("/!a\nb", "a", False),
     ("**a", "x\na", True),
     ("**a*", "x\n/a", False),
-    ("a[b*]/**/.git", "ab]/.git", True),
-    (r"\pLx*", "ax", None),
     ("x\n!/ /", "x", None),
+    ("a\x1cb", "a", None),
+    ("a\nx[c-a]", "a", None),
     (r"\y", "y", None),
     ("!/", "b", None),
     ("a[", "b", None),
@@ -263,7 +257,7 @@ def test_an_exception_that_names_it_brings_back_what_is_left_out_by_default(
     assert not judge.ignores(path)
 
 
-@pytest.mark.parametrize("exception", ["!.git/keep", "!.git/**", "!.g[i/]t/keep"])
+@pytest.mark.parametrize("exception", ["!.git/keep", "!.git/**", "!.g[i]t/keep"])
 def test_an_exception_below_a_named_folder_brings_back_what_it_matches(exception: str) -> None:
     judge = docker_rules(exception, DEFAULTS)
     assert (judge.ignores(".git"), judge.ignores(".git/keep"), judge.ignores("a/.git/keep")) == (True, False, True)

@@ -148,7 +148,7 @@ def test_control_characters_do_not_reach_the_terminal(odd: OddRegistry, body: by
     client = RegistryClient(tries=1)
     odd.answer = lambda _path, _authorization: (400, {}, body)
     with pytest.raises(ImageError, match="red") as raised:
-        client.tags(parse_reference(f"{odd.host}/team/app"))
+        client.manifest(parse_reference(f"{odd.host}/team/app"))
     client.close()
     assert str(raised.value).isprintable()
 
@@ -157,7 +157,7 @@ def test_errors_that_are_nested_too_deeply_are_not_quoted(odd: OddRegistry) -> N
     client = RegistryClient(tries=1)
     odd.answer = lambda _path, _authorization: (400, {}, b"[" * 8000)
     with pytest.raises(ImageError, match="answers 400"):
-        client.tags(parse_reference(f"{odd.host}/team/app"))
+        client.manifest(parse_reference(f"{odd.host}/team/app"))
     client.close()
 
 

@@ -164,19 +164,6 @@ def client(waits: list[float]) -> Iterator[RegistryClient]:
         yield made
 
 
-def test_all_pages_of_tags_are_read(client: RegistryClient, registry: FakeRegistry) -> None:
-    registry.repository("team/app").tags = {f"{number:03}": DIGEST for number in range(25)}
-    registry.page = 10
-    assert client.tags(team(registry)) == [f"{number:03}" for number in range(25)]
-    assert len(registry.asked) == 3
-
-
-def test_a_registry_without_deletes_says_how_to_allow_them(client: RegistryClient, registry: FakeRegistry) -> None:
-    registry.deletes = False
-    with pytest.raises(ImageError, match=r"does not allow deletes \(it answers 405\).*storage.delete.enabled"):
-        client.delete(team(registry), DIGEST)
-
-
 def test_a_manifest_that_is_not_what_its_digest_says_is_refused(client: RegistryClient, registry: FakeRegistry) -> None:
     registry.repository("team/app").manifests[DIGEST] = (OCI_MANIFEST, b"{}")
     with pytest.raises(ImageError, match=f"sent a manifest with digest sha256:.* for {DIGEST}"):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 from urllib.parse import unquote
 
 from torchx_pulumi.model.errors import ImageError
@@ -42,42 +42,11 @@ class Found:
     """Size, mtime and ctime in nanoseconds, inode. Equal marks mean equal bytes. None: the source has no marks."""
 
 
-class Source(Protocol):
-    """A folder or a file that is read."""
-
-    @property
-    def name(self) -> str:
-        """Name in messages and in the cache."""
-        ...
-
-    @property
-    def is_file(self) -> bool:
-        """Whether the source is a single file."""
-        ...
-
-    def children(self, folder: str) -> Iterator[Found]:
-        """Yield the direct contents of a folder. The path of a single file is empty.
-
-        Raises:
-            OSError: The folder cannot be read.
-        """
-        ...
-
-    def open(self, path: str) -> IO[bytes]:
-        """Open a file for reading.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
-        ...
-
-    def mark(self, path: str) -> tuple[int, int, int, int] | None:
-        """Return the current mark of a file. None: the source has no marks."""
-        ...
-
-
 class LocalSource:
-    """A local folder or file."""
+    """A local folder or file.
+
+    `name` is its name in messages and in the cache; `is_file` says whether it is a single file.
+    """
 
     def __init__(self, name: str) -> None:
         try:
@@ -90,7 +59,11 @@ class LocalSource:
         self.is_file = not os.path.isdir(self._root)  # noqa: PTH112
 
     def children(self, folder: str) -> Iterator[Found]:
-        """Yield the direct contents of a folder."""
+        """Yield the direct contents of a folder. The path of a single file is empty.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
         if self.is_file:
             yield _found("", os.lstat(self._root), self._root)
             return
@@ -100,7 +73,11 @@ class LocalSource:
                 yield _found(prefix + entry.name, entry.stat(follow_symlinks=False), entry.path)
 
     def open(self, path: str) -> IO[bytes]:
-        """Open a file for reading."""
+        """Open a file for reading.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
         # Opening a pipe without a writer would block. A file may have been replaced by one, or link to one.
         file = open(self._path(path), "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -109,7 +86,7 @@ class LocalSource:
         return file
 
     def mark(self, path: str) -> tuple[int, int, int, int] | None:
-        """Return the current mark of a file. None: the source has no marks."""
+        """Return the current mark of a file."""
         return _mark(os.lstat(self._path(path)))
 
     def _path(self, path: str) -> str:
@@ -136,7 +113,7 @@ def _mark(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 class FsspecSource:
-    """A URL of fsspec, for example `s3://bucket/code` or `memory://project`."""
+    """A URL of fsspec, for example `s3://bucket/code` or `memory://project`. Its methods are those of `LocalSource`."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -177,7 +154,7 @@ class FsspecSource:
         opened: IO[bytes] = self._fs.open(self._path(path), "rb")
         return opened
 
-    def mark(self, path: str) -> tuple[int, int, int, int] | None:  # noqa: ARG002  the Protocol's
+    def mark(self, path: str) -> tuple[int, int, int, int] | None:  # noqa: ARG002  as of `LocalSource`
         """Return None: stores have no common attribute of a file's version."""
         return None
 
@@ -190,6 +167,9 @@ class FsspecSource:
 
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
+
+
+Source = LocalSource | FsspecSource
 
 
 def open_source(workspace: str) -> Source:

@@ -100,14 +100,9 @@ def write_cache(file: Path, content: Iterable[bytes]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with replacing(file, mode=0o600) as opened:
             opened.writelines(content)
-        remove_old(file.parent)
-
-
-def remove_old(folder: Path) -> None:
-    """Remove the caches of a folder that were not written for a long time."""
-    for file in folder.glob("*.json"):
-        if file.stat().st_mtime < time.time() - _KEPT_S:
-            file.unlink(missing_ok=True)
+        for old in file.parent.glob("*.json"):
+            if old.stat().st_mtime < time.time() - _KEPT_S:
+                old.unlink(missing_ok=True)
 
 
 def _load(file: Path) -> dict[str, str]:

@@ -6,15 +6,13 @@ last match wins, `**` matches several folders, and `!` includes a path again.
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import posixpath
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from torchx_pulumi.images.content.moby_patterns import Match, clean, match_of
+from torchx_pulumi.images.content.patterns import Match, clean, match_of
 from torchx_pulumi.model.errors import ImageError
 
 IGNORE_FILE: Final = ".dockerignore"
@@ -223,7 +221,7 @@ def docker_rules(text: str, defaults: Sequence[str] = ()) -> DockerRules:
         defaults: Patterns of paths that are excluded unless an exception of the file names them.
 
     Raises:
-        ImageError: Lines are not valid patterns. The message lists them.
+        ImageError: Lines are not valid or not supported. The message lists them.
     """
     patterns, wrong = [], []
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
@@ -237,7 +235,7 @@ def docker_rules(text: str, defaults: Sequence[str] = ()) -> DockerRules:
         except ValueError as error:
             wrong.append(f"line {number}, {line.strip()!r}: {error}")
     if wrong:
-        raise ImageError(f"{IGNORE_FILE} has lines that Docker does not take:\n" + "\n".join(f"  - {w}" for w in wrong))
+        raise ImageError(f"{IGNORE_FILE} has lines that cannot be used:\n" + "\n".join(f"  - {w}" for w in wrong))
     return DockerRules(patterns, defaults)
 
 
@@ -259,19 +257,12 @@ _Names = Sequence[tuple[Match, Match]]
 
 def _names(text: str) -> _Names:
     """Return match functions for the paths that a pattern, or a prefix of it up to a `/`, names; see `_Defaults`."""
-    ends, position = [], 0
-    for part in _split(text):
-        position += len(part)
-        if part.endswith("/") and not part.startswith("["):
-            ends.append(position - 1)
-    names, begin = [], 0
-    for end in (*ends, len(text)):
-        last, begin = text[begin:end], end + 1
-        if not _is_wildcard(last):
-            # A part of a pattern may be no valid pattern: `a/|{2}` is valid, `|{2}` is not.
-            with contextlib.suppress(ValueError):
-                names.append((match_of(text[:end]), match_of(last)))
-    return names
+    parts = text.split("/")
+    return [
+        (match_of("/".join(parts[: index + 1])), match_of(last))
+        for index, last in enumerate(parts)
+        if not _is_wildcard(last)
+    ]
 
 
 def _included(exceptions: Iterable[tuple[Pattern, _Names]], excluded: str, path: str) -> bool:
@@ -284,8 +275,3 @@ def _included(exceptions: Iterable[tuple[Pattern, _Names]], excluded: str, path:
         and any(pattern.matches(each) for each in below)
         for pattern, names in exceptions
     )
-
-
-def _split(text: str) -> Sequence[str]:
-    """Return the parts of a pattern: `*`, `**`, `**/`, `?`, classes, escaped and single characters."""
-    return re.findall(r"\*\*/?|\*|\?|\[\^?(?:\\.|[^\]\\])+\]|\\.|[^*?\\]", text, re.DOTALL)

@@ -96,7 +96,8 @@ def _read(
     for source, prefix in sources:
         _walk(walk, source, prefix)
     if walk.problems:
-        raise ImageError(f"workspace {_shown(workspace)}: " + _listed("cannot be sent", walk.problems))
+        places = ", ".join(map(repr, _places(workspace)))
+        raise ImageError(f"workspace {places}: " + _listed("cannot be sent", walk.problems))
     return Tree(
         entries=[walk.entries[path] for path in sorted(walk.entries, key=path_order)],
         sent_only=[walk.kept[path] for path in sorted(walk.kept) if path not in walk.entries],
@@ -122,10 +123,6 @@ def _destination(place: str, to: str) -> str:
     if plain.startswith(("/", "../")) or plain == "..":
         raise ImageError(f"workspace {place!r}: its place is {to!r}, must be a relative path inside the image's folder")
     return "" if plain == "." else plain
-
-
-def _shown(workspace: str | Mapping[str, str]) -> str:
-    return repr(workspace) if isinstance(workspace, str) else ", ".join(map(repr, workspace))
 
 
 def _walk(walk: _Walk, source: Source, prefix: str) -> None:

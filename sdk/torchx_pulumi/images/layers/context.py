@@ -9,6 +9,7 @@ from typing import Final
 
 from torchx_pulumi.images.content.files import FileKind, Found
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, docker_rules
+from torchx_pulumi.images.content.patterns import expression_of, parts_of
 from torchx_pulumi.images.content.tree import Entry, path_order
 from torchx_pulumi.model.errors import ImageError
 
@@ -29,7 +30,7 @@ class Context:
         for path in list(nodes):
             above = posixpath.dirname(path)
             while above and above not in nodes:
-                nodes[above] = _folder(above, entries)
+                nodes[above] = Entry(above, Found(above, FileKind.FOLDER, 0, True), entries[0].source)
                 added.append(above)
                 above = posixpath.dirname(above)
         self._nodes = {path: nodes[path] for path in sorted(nodes, key=path_order)} if added else nodes
@@ -69,8 +70,11 @@ class Context:
 
     def matches(self, pattern: str) -> list[str]:
         """Return the paths that match a pattern of Go's `filepath.Match`, folders and links included."""
-        compiled = _compiled(pattern)
-        return [path for path in self._nodes if compiled.fullmatch(path)] if compiled else []
+        try:
+            expression = re.compile("".join(map(expression_of, parts_of(pattern))), re.DOTALL)
+        except ValueError:
+            return []  # as in Docker, a pattern that is not valid matches nothing
+        return [path for path in self._nodes if expression.fullmatch(path)]
 
     def below(self, folder: str) -> Iterator[tuple[str, Node]]:
         """Yield what is below a folder, in order, with its path relative to the folder."""
@@ -122,41 +126,3 @@ def has_wildcard(path: str) -> bool:
 
 def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
-
-
-def _folder(path: str, entries: Sequence[Entry]) -> Entry:
-    return Entry(path, Found(path, FileKind.FOLDER, 0, True), entries[0].source)
-
-
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """Return a pattern as an expression. None: it is not valid, so that it matches nothing."""
-    made, index = [], 0
-    while index < len(pattern):
-        character = pattern[index]
-        index += 1
-        if character in "*?":
-            made.append("[^/]*" if character == "*" else "[^/]")
-        elif character == "[":
-            found = re.compile(r"(\^?)((?:(?:\\.|[^\\\]-])(?:-(?:\\.|[^\\\]-]))?)+)\]", re.DOTALL).match(pattern, index)
-            if found is None:
-                return None
-            made.append(_class(found[1], found[2]))
-            index = found.end()
-        elif character == "\\":
-            if index == len(pattern):
-                return None
-            made.append(re.escape(pattern[index]))
-            index += 1
-        else:
-            made.append(re.escape(character))
-    return re.compile("".join(made), re.DOTALL)
-
-
-def _class(negation: str, text: str) -> str:
-    parts = re.findall(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", text, re.DOTALL)
-    ranges = [(low[-1], (high or low)[-1]) for low, high in parts]
-    # A range that ends before it begins contains nothing.
-    whole = "".join(f"{re.escape(low)}-{re.escape(high)}" for low, high in ranges if low <= high)
-    if not whole:
-        return "." if negation else r"(?!)"
-    return f"[^{whole}]" if negation else f"[{whole}]"

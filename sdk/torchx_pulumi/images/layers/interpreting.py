@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, Final
 
@@ -155,7 +155,7 @@ class Interpreter:
         words = _json_list(step.rest)
         values = self._values()
         paths = [
-            expand(word, values, step.escape) for word in (words if words is not None else _blank_words(step.rest))
+            expand(word, values, step.escape) for word in (words if words is not None else SEPARATORS.split(step.rest))
         ]
         if len(paths) < 2:
             raise NeedsDaemonError("needs a source and a destination")
@@ -170,10 +170,6 @@ class Interpreter:
             owner = int(user), int(group or user)
         folder = self.config.get("WorkingDir") or ""
         return Copy(word=step.word, sources=paths[:-1], destination=paths[-1], folder=folder, owner=owner)
-
-
-def _blank_words(rest: str) -> Sequence[str]:
-    return SEPARATORS.split(rest)
 
 
 def _ports(text: str) -> list[str]:

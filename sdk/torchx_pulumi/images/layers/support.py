@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from torchx_pulumi.images.content.moby_patterns import BLANKS
 from torchx_pulumi.images.dockerfile import SEPARATORS, Instruction, directives, instructions
+from torchx_pulumi.images.variables import BLANKS
 
 SUPPORTED: Final = ("FROM", "ARG", "COPY", "ADD", "ENV", "WORKDIR", "LABEL", "USER", "ENTRYPOINT", "CMD", "EXPOSE")
 """Instructions that need no daemon."""

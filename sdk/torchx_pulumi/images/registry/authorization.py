@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -140,7 +140,7 @@ class Authorizations:
                 f"registry {reference.registry}: its token service {realm} uses plain http, and would get the "
                 "password; name its host in TORCHX_PULUMI_INSECURE_REGISTRIES if that is right"
             )
-        wanted = _united(scopes, challenge.get("scope", ""))
+        wanted = list(dict.fromkeys([*scopes, *challenge.get("scope", "").split()]))
         service = challenge.get("service", "")
         method, options = "GET", {"params": {"service": service, "scope": wanted}, "auth": basic or no_netrc}
         if login and login.identity_token:
@@ -172,8 +172,3 @@ class Authorizations:
             return request
 
         return _Granted(authorize=add_token, until_s=time.monotonic() + lasts_s * _KEPT if lasts_s else None)
-
-
-def _united(scopes: Sequence[str], challenge: str) -> list[str]:
-    """Return the scopes to ask for: a registry may name a repository otherwise than its path."""
-    return list(dict.fromkeys([*scopes, *challenge.split()]))

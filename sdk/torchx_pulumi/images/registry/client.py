@@ -1,4 +1,4 @@
-"""What registries have: digests, manifests, small blobs, tags."""
+"""What registries have: digests, manifests, small blobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from torchx_pulumi.images.oci import (
     sha256_digest,
 )
 from torchx_pulumi.images.reference import Reference, is_local_id
-from torchx_pulumi.images.registry.addresses import resolve_address
 from torchx_pulumi.model.errors import ImageError
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ LARGEST_MANIFEST: Final = 4 << 20
 LARGEST_READ: Final = 16 << 20
 """Bytes of the largest blob that is read as a whole."""
 CHUNK: Final = 16 << 20
-_PAGES: Final = 10_000
-"""Pages of tags after which a registry is taken to repeat itself."""
 
 
 class RegistryClient:
@@ -168,69 +165,6 @@ class RegistryClient:
 
         return has_blob(self.connection, repository, (pull_scope(repository),), digest)
 
-    def tags(self, repository: Reference) -> list[str]:
-        """Return all tags of a repository. A repository that does not exist has none.
-
-        Raises:
-            ImageError: As of `digest`.
-        """
-        from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.connection import RegistryRequest
-
-        url: str | None = f"/v2/{repository.path}/tags/list"
-        tags: dict[str, None] = {}
-        what = f"the tags of {repository.name}"
-        for _ in range(_PAGES):
-            if url is None:
-                break
-            request = RegistryRequest(
-                method="GET",
-                url=url,
-                reference=repository,
-                scopes=(pull_scope(repository),),
-                what=what,
-                expected=(200, 404),
-            )
-            answer = self.connection.send(request, LARGEST_READ)
-            if answer.status == 404:
-                break
-            try:
-                tags.update(dict.fromkeys(map(str, answer.json().get("tags") or [])))
-            except (ValueError, AttributeError) as error:
-                raise ImageError(f"registry {repository.registry}: sent no list, asked for {what}") from error
-            url = _next_page(answer, repository)
-        return list(tags)
-
-    def delete(self, repository: Reference, digest: str) -> None:
-        """Delete a manifest, and with it all tags that name it. One that does not exist is no error.
-
-        Args:
-            repository: The repository.
-            digest: Digest of the manifest.
-
-        Raises:
-            ImageError: As of `digest`; or the registry does not allow deletes.
-        """
-        from torchx_pulumi.images.registry.connection import RegistryRequest
-        from torchx_pulumi.images.registry.failures import RefusedRequestError
-
-        request = RegistryRequest(
-            method="DELETE",
-            url=f"/v2/{repository.path}/manifests/{digest}",
-            reference=repository,
-            scopes=(f"repository:{repository.path}:delete,pull",),
-            what=f"the deletion of {repository.name}@{digest}",
-            expected=(200, 202, 204, 404),
-        )
-        try:
-            answer = self.connection.send(request)
-        except RefusedRequestError as error:
-            if error.status in (400, 405, 501):
-                raise _no_deletes(repository, str(error.status)) from error
-            raise
-        if answer.status == 404 and "UNSUPPORTED" in answer.content.decode("utf-8", "replace"):
-            raise _no_deletes(repository, "UNSUPPORTED")
-
     def _manifest(self, method: str, reference: Reference) -> RegistryAnswer:
         from torchx_pulumi.images.registry.authorization import pull_scope
         from torchx_pulumi.images.registry.connection import RegistryRequest
@@ -263,20 +197,3 @@ def _media_type_in(content: bytes) -> str | None:
     except (ValueError, RecursionError):
         return None
     return found.get("mediaType") if isinstance(found, dict) else None
-
-
-def _next_page(answer: RegistryAnswer, repository: Reference) -> str | None:
-    """Return the address of the next page in the header `Link`. None: this is the last one."""
-    for link in answer.headers.get("Link", "").split(","):
-        target, _, rest = link.partition(";")
-        if 'rel="next"' in rest or "rel=next" in rest:
-            return resolve_address(answer.url, target.strip().strip("<>"), repository.registry)
-    return None
-
-
-def _no_deletes(repository: Reference, answer: str) -> ImageError:
-    return ImageError(
-        f"registry {repository.registry}: does not allow deletes (it answers {answer}); its administrator can allow "
-        "them (`storage.delete.enabled` of the registry of the distribution project), or delete there in its own "
-        "way"
-    )

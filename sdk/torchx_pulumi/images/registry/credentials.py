@@ -102,11 +102,9 @@ def _has_credentials() -> bool:
     except (OSError, ValueError):
         return True  # docker-py reports it
     known = ("auths", "credHelpers", "credsStore")
+    if not isinstance(content, dict) or any(content.get(name) for name in known):
+        return True
     # A file of the old format has registries only.
-    return not isinstance(content, dict) or any(content.get(name) for name in known) or _is_old(content)
-
-
-def _is_old(content: dict[str, Any]) -> bool:
     return any(isinstance(value, dict) and "auth" in value for value in content.values())
 
 
