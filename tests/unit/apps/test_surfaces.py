@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,23 +18,17 @@ import pytest
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import read_fleet
-from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.model.requested import Requested, write_requested
 from torchx_pulumi.model.status import Reason
-from torchx_pulumi.outputs.building import build_declared
-from torchx_pulumi.runs.driver import LaunchRequest
-from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.registration import plan_registration
-from torchx_pulumi.schedulers import Variant, find_backend, plan_job
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions
+from torchx_pulumi.schedulers import Variant, find_backend
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi
 from torchx_pulumi.schedulers.registry import component_type
-from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
@@ -45,7 +40,7 @@ from tests.components import conftest
 from tests.unit.apps.judge_cases import CASES as TABLE
 from tests.unit.apps.simulated_cluster import UID, VARIANTS
 from tests.unit.apps.test_judge import job_object, look_of, observation, options_of, pods_of, request_of
-from tests.unit.controller.world import FAST, App, World, checkpoint, urn_of, wait_for
+from tests.unit.controller.world import FAST, App, World, checkpoint, wait_for
 from tests.unit.schedulers.observed_objects import Manifest
 from tests.unit.web.site_server import served
 
@@ -56,6 +51,9 @@ Told = tuple[Any, Any, Any]
 
 BEFORE = 100
 """Versions of the cluster before the first object, so that there are earlier ones."""
+
+PLANNED = "backend"
+"""Folder of the backend that the apps are planned for; each surface has a copy of it."""
 
 TIMING = replace(FAST, sync_s=0.5, flush_s=0.1)
 
@@ -177,7 +175,34 @@ def is_ended(case: Case) -> bool:
     return case.previous is not None and case.previous["state"] in ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
+def is_unseen(case: Case) -> bool:
+    return case.where == "unread" and case.previous is None
+
+
+def is_back(case: Case) -> bool:
+    """Return whether the job object is there of a run that was seen to be gone, which only a restored cluster shows."""
+    return case.row[2] == "Running" and case.row[6].startswith("UNKNOWN NotFound")
+
+
 LESS = (
+    Less(
+        surface="status",
+        of=is_unseen,
+        shows=lambda case: ("UNKNOWN", "NotFound", 1),
+        why="it has no reason of its own for an app that was never observed; the message says why",
+    ),
+    Less(
+        surface="status",
+        of=is_back,
+        shows=lambda case: ("RUNNING", "Running", 1),
+        why="the index keeps no absence, and the stack is not read for a run that goes on",
+    ),
+    Less(
+        surface="list",
+        of=is_back,
+        shows=lambda case: ("RUNNING", None, None),
+        why="as status",
+    ),
     Less(
         surface="list",
         of=lambda case: True,
@@ -211,7 +236,6 @@ class Scene:
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder, self.kind, self.scheduler_name = folder, kind, scheduler_of(kind)
         self.cases = [case for case in CASES if case.kind == kind]
-        away = ClusterError("no answer", retryable=True, reason="Unreachable")
         self.clusters = {
             "open": FakeCluster(api_server="https://open.example.com"),
             "hidden": FakeCluster(
@@ -229,7 +253,9 @@ class Scene:
         for case in self.cases:
             self._put(case)
             self.empty[case.where].put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}})
-        self.clusters["unread"].error = away
+        self.apps = {case.number: self._plan(case) for case in self.cases}
+        self._texts = {case.number: self._text(case) for case in self.cases}
+        self.clusters["unread"].error = ClusterError("no answer", retryable=True, reason="Unreachable")
 
     def _put(self, case: Case) -> None:
         """Put the objects into the cluster; versions of stack and request keep their distance to the job object's."""
@@ -272,70 +298,40 @@ class Scene:
     def backend(self, name: str) -> str:
         return f"file://{self.folder}/{name}"
 
-    def write_stacks(self, name: str) -> dict[int, App]:
-        """Write the stacks to a backend; return the apps by case."""
-        apps = {}
+    def write_stacks(self, name: str) -> None:
+        """Write the stacks to a backend."""
         for case in self.cases:
-            app = self._app(case, self.backend(name))
-            text = checkpoint(app)
-            stack, component, *_ = text["checkpoint"]["latest"]["resources"]
-            for outputs in (stack["outputs"]["torchx"], component["outputs"]):
-                outputs.update(self.known(case))
-            app.path.parent.mkdir(parents=True, exist_ok=True)
-            app.path.write_text(json.dumps(text))
-            apps[case.number] = app
-        return apps
+            app = self.apps[case.number]
+            path = self.folder / name / app.path.relative_to(self.folder / PLANNED)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._texts[case.number].replace(self.backend(PLANNED), self.backend(name)))
 
-    def _app(self, case: Case, backend: str) -> App:
-        chosen: Any = {
-            "volcano": lambda: VolcanoOptions(queue="default", namespace=case.namespace),
-            "pods": lambda: VolcanoOptions(queue="default", namespace=case.namespace, gang=Gang.PODS),
-            "v1beta1": lambda: MCADOptions(namespace=case.namespace),
-            "v1beta2": lambda: MCADOptions(namespace=case.namespace, api_version=AppWrapperApi.V1BETA2),
-        }[self.kind]()
-        resource = ResourceSpec(cpu=1, memory_mb=16)
-        role = RoleSpec(name="trainer", image="img:1", entrypoint="sleep", num_replicas=2, resource=resource)
-        plan, variant = plan_job(JobSpec(name="train", roles=[role]), chosen, "app"), VARIANTS[self.kind]
-        place = StackRef(backend=backend, project="torchx", stack=f"{case.namespace}.app")
-        pods = [variant.pod_name(plan, task, 0) for task in plan.roles[0].tasks]
-        cluster = self.clusters[case.where]
-        error, cluster.error = cluster.error, None
-        entry = RunEntry(
-            app_id=f"{case.namespace}:app",
-            scheduler=self.scheduler_name,
-            choice=variant.name,
-            place=place,
-            cluster=cluster.identity,
-            cluster_identity=cluster.identify(),
-            kubeconfig=None,
-            kube_context=case.where,
-            session="torchx",
-            user="tester",
-            name="train",
-            queue="default",
-            app={"name": "train", "roles": [], "metadata": {}},
-            pods={"trainer": pods},
-            declared=build_declared(plan, spec_hash="0123456789abcdef", created_by="tester"),
-            launch=owner_digest("organization", "torchx", place.stack, urn_of(place, self.scheduler_name)),
-            run="0123456789abcdef",
-            launched_at="2026-03-01T10:00:00Z",
-            stage=Stage.LAUNCHING,
-        )
-        cluster.error = error
-        registration = plan_registration(LaunchRequest(entry=entry, plan=plan, manifest=render_plan(plan)))
-        path = Path(backend.removeprefix("file://")) / f".pulumi/stacks/torchx/{place.stack}.json"
-        return App(entry=replace(entry, uid=case.uid), plan=registration, kind=variant.job_object, path=path)
+    def _plan(self, case: Case) -> App:
+        options = {"pods": {"gang": Gang.PODS}, "v1beta2": {"api_version": AppWrapperApi.V1BETA2}}.get(self.kind, {})
+        world = World(root=self.folder, cluster=self.clusters[case.where])
+        where = {"namespace": case.namespace, "kube_context": case.where}
+        app = world.plan("app", scheduler=self.scheduler_name, replicas=2, **where, **options)
+        return replace(app, entry=replace(app.entry, uid=case.uid))
+
+    def _text(self, case: Case) -> str:
+        text = checkpoint(self.apps[case.number])
+        stack, component, *_ = text["checkpoint"]["latest"]["resources"]
+        for outputs in (stack["outputs"]["torchx"], component["outputs"]):
+            outputs.update(self.known(case))
+        return json.dumps(text)
 
     def scheduler(self, name: str) -> PulumiScheduler:
         """Return the scheduler of the user who launched the apps and saw them last."""
         index = RunIndex(self.folder / f"index-{name}")
-        apps = self.write_stacks(name)
+        self.write_stacks(name)
         for case in self.cases:
+            planned, requested = self.apps[case.number].entry, self.requested(case)
             entry = replace(
-                apps[case.number].entry,
+                planned,
+                place=replace(planned.place, backend=self.backend(name)),
                 stage=Stage.LAUNCHED,
-                requested=self.requested(case),
-                request_written=case.request is not None,
+                requested=requested,
+                request_written=requested is not None,
             )
             index.add(entry)
             observed = self.observed(case)
@@ -449,6 +445,8 @@ def _own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PULUMI_BACKEND_URL", "TORCHXCONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+    # Nothing has to outlive the machine.
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.mark.parametrize("kind", [*VARIANTS])
