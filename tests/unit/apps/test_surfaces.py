@@ -23,6 +23,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.requested import Requested, write_requested
+from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers import Variant, find_backend
@@ -34,7 +35,9 @@ from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
-from torchx_pulumi_components.stack_state import STASH
+from torchx_pulumi_components.launch import LaunchPlanner
+from torchx_pulumi_components.read_args import read_args
+from torchx_pulumi_components.stack_state import STASH, StackState
 
 from tests.components import conftest
 from tests.unit.apps.judge_cases import CASES as TABLE
@@ -396,8 +399,8 @@ def controller(scene: Scene, name: str, **options: Any) -> Iterator[None]:
     unread = sum(case.where == "unread" for case in scene.cases)
     world = World(root=scene.folder, url=scene.backend(name))
     with world.controller(clusters=scene.clusters, timing=TIMING, **options) as running:
-        wait_for(lambda: not running.not_ready(), 20)
-        wait_for(lambda: running.figures().pending <= unread, 20)
+        wait_for(lambda: not running.not_ready(), 60)
+        wait_for(lambda: running.figures().pending <= unread, 60)
         yield
 
 
@@ -406,33 +409,47 @@ def by_component(scene: Scene, engine: conftest.Engine) -> dict[int, Told]:
     urn = f"urn:pulumi:dev::torchx::{component_type(scene.scheduler_name)}"
     cases = [case for case in scene.cases if expected_of("component", case) is not None]
 
-    def program(clusters: Mapping[str, FakeCluster]) -> dict[int, Any]:
+    for case in cases:
+        record = write_record(replace(launched(scene, case), uid=case.uid))
+        for note in ("intent", "record"):
+            engine.mocks.state[f"{urn}${STASH}::{case.namespace}-{note}"] = {"input": record}
+        engine.mocks.state[f"{urn}::{case.namespace}"] = {"uid": case.uid, **scene.known(case)}
+
+    def program() -> dict[int, Any]:
         made = {}
         for case in cases:
-            with cluster_for_tests(clusters[case.where]):
-                made[case.number] = component(case)
+            with cluster_for_tests(scene.clusters[case.where]):
+                made[case.number] = component_of(case.kind)(case.namespace, args_of(case))
         return made
 
-    engine.run(lambda: program(scene.empty), project="torchx")
-    uids = {case.namespace: case.uid for case in cases}
-    for item in engine.mocks.of_type(STASH):
-        name, _, note = item.name.rpartition("-")
-        uid = {"uid": uids[name]} if note == "record" else {}
-        engine.mocks.state[f"{urn}${STASH}::{item.name}"] = {"input": {**item.inputs["input"], **uid}}
-    for case in cases:
-        engine.mocks.state[f"{urn}::{case.namespace}"] = {"uid": case.uid, **scene.known(case)}
-    made = engine.run(lambda: program(scene.clusters), project="torchx")
+    made = engine.run(program, project="torchx")
     return {number: told(engine.value(one.observed)) for number, one in made.items()}
 
 
-def component(case: Case) -> Any:
+def launched(scene: Scene, case: Case) -> RunRecord:
+    """Return the run that a deployment launches in the cluster before it has any objects of it."""
+    planner = LaunchPlanner(
+        name=case.namespace,
+        args=read_args(case.namespace, args_of(case), component_of(case.kind)._arguments),
+        state=StackState(urn=""),
+        organization=("organization", "torchx", "dev"),
+        cluster=scene.empty[case.where],
+        created_here=frozenset(),
+        importing=False,
+        now=datetime.now(timezone.utc),
+    )
+    return planner.plan().run
+
+
+def component_of(kind: str) -> Any:
+    return MCADTrainingJob if kind.startswith("v1") else VolcanoTrainingJob
+
+
+def args_of(case: Case) -> Any:
     role: Any = {"name": "trainer", "image": "img:1", "entrypoint": "sleep", "num_replicas": 2}
-    args: Any = {"roles": [role], "namespace": case.namespace, "job_name": "app"}
-    if case.kind == "volcano":
-        return VolcanoTrainingJob(case.namespace, {**args, "queue": "default"})
-    if case.kind == "pods":
-        return VolcanoTrainingJob(case.namespace, {**args, "queue": "default", "gang": "pods"})
-    return MCADTrainingJob(case.namespace, {**args, "api_version": case.kind})
+    chosen = {"volcano": {"queue": "default"}, "pods": {"queue": "default", "gang": "pods"}}
+    options = chosen.get(case.kind, {"api_version": case.kind})
+    return {"roles": [role], "namespace": case.namespace, "job_name": "app", **options}
 
 
 SURFACES = {"status": by_status, "list": by_list, "fleet": by_fleet, "page": by_page, "write": by_write}
