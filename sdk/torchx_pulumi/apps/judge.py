@@ -67,16 +67,17 @@ def may_depend_on_request(look: Look) -> bool:
     return len({(judge(look, request, None) or {}).get("state") for request in (None, cancel, resume)}) > 1
 
 
-def latest(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return which of two written observations of one app says more, by the rule of `judge`; the first if both do.
+def latest(one: Mapping[str, Any], other: Mapping[str, Any], requested: Requested | None = None) -> Mapping[str, Any]:
+    """Return which of two observations of one app says more, by the rule of `judge`; the first if both do.
 
-    Of two runs it is that of the later one, by the time at which the API server made the job object.
+    Of two runs it is that of the later one, by the time at which the API server made the job object. `requested` is the
+    last request to cancel or resume the app: a run that was resumed is not cancelled any more.
     """
     uids = text_at(one, "uid"), text_at(other, "uid")
     if None not in uids and uids[0] != uids[1]:
         made = [text_at(each, "queued_at") or "" for each in (one, other)]
         return other if made[1] > made[0] else one
-    return one if same(one, other) or _stays(one, other, None, confirmed=True) else other
+    return one if same(one, other) or _stays(one, other, requested, confirmed=True) else other
 
 
 def weight(observed: Mapping[str, Any]) -> Weight:

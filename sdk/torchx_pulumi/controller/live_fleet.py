@@ -14,6 +14,7 @@ from typing import Any
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.fleet.collect.row import FleetRow, build_row, complete
+from torchx_pulumi.model.requested import Requested
 
 MOST_GONE = 1000
 """Apps that are gone and that a reader with an older version still learns of."""
@@ -48,7 +49,7 @@ class LiveApp:
         """Return its row in a fleet, with ages until `now`."""
         stack, output, seen = self.app.stack, self.app.output, self.seen
         recorded = output.output.get("observed")
-        if seen is None or (isinstance(recorded, Mapping) and not _says_more(seen, recorded)):
+        if seen is None or (isinstance(recorded, Mapping) and not _says_more(seen, recorded, self.app.requested)):
             return build_row(stack, output, now)
         return build_row(
             stack, output, now, seen=complete(seen, recorded), checked_at=self.away_since or now, source="live"
@@ -213,9 +214,9 @@ def _told(live: LiveApp) -> tuple[Any, ...]:
     return live.app.uid, live.app.output, live.seen
 
 
-def _says_more(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+def _says_more(seen: Mapping[str, Any], recorded: Mapping[str, Any], requested: Requested | None) -> bool:
     """Return whether what was seen says more than the stack's observation, or the same and is more complete."""
-    return _is_same_state(seen, recorded) or latest(recorded, seen) is seen
+    return _is_same_state(seen, recorded) or latest(recorded, seen, requested) is seen
 
 
 def _is_same_state(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:

@@ -126,7 +126,7 @@ def look_for(shared: ControllerParts, app: TrackedApp, *, to_write: bool) -> Sig
     live = None if to_write or shared.fleet is None else shared.fleet.find(live_id(app.key))
     if live is not None and live.seen is not None and live.seen.get("uid") == app.uid:
         shown = kept_of_observed(live.seen)
-        previous = shown if previous is None else latest(previous, shown)
+        previous = shown if previous is None else latest(previous, shown, app.requested)
     before = Answer(observed=previous or {}, requested=app.requested)
     failure: ClusterError | None = None
     for view in [view for view in shared.views if view.job_object(app) is not None] or shared.views:

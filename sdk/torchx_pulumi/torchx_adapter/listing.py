@@ -316,8 +316,8 @@ def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
     """
     try:
         last = context.index.noted(entry)
-        # Only a cancelled app may run again.
-        if last is not None and last.state.terminal and last.state is not JobState.CANCELLED:
+        # Only a cancelled app may run again, and only an end that was seen is never replaced.
+        if last is not None and last.state is not JobState.CANCELLED and weight(last.observed) is Weight.SEEN:
             return last.state
         if last is not None and weight(last.observed) is Weight.REQUEST:
             # Its objects were gone already: only its stack may say more.

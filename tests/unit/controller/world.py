@@ -82,38 +82,48 @@ class World:
     def backend(self) -> str:
         return self.url or f"file://{self.root}/backend"
 
-    def plan(self, name: str, *, scheduler: str = "volcano", project: str = "torchx", **options: Any) -> App:
+    def plan(
+        self,
+        name: str,
+        *,
+        scheduler: str = "volcano",
+        project: str = "torchx",
+        namespace: str = "default",
+        replicas: int = 1,
+        kube_context: str | None = None,
+        **options: Any,
+    ) -> App:
         """Return an app that is not launched yet."""
         chosen: Any = (
-            MCADOptions(namespace="default", **options)
+            MCADOptions(namespace=namespace, **options)
             if scheduler == "mcad"
-            else VolcanoOptions(queue="default", namespace="default", **options)
+            else VolcanoOptions(queue="default", namespace=namespace, **options)
         )
         role = RoleSpec(
             name="trainer",
             image="img:1",
             entrypoint="sleep",
-            num_replicas=1,
+            num_replicas=replicas,
             resource=ResourceSpec(cpu=1, memory_mb=16),
         )
         plan, variant = plan_job(JobSpec(name="train", roles=[role]), chosen, name), variant_of(chosen)
-        place = StackRef(backend=self.backend, project=project, stack=f"default.{name}-12345678")
+        place = StackRef(backend=self.backend, project=project, stack=f"{namespace}.{name}-12345678")
         urn = urn_of(place, scheduler)
         entry = RunEntry(
-            app_id=f"default:{name}",
+            app_id=f"{namespace}:{name}",
             scheduler=scheduler,
             choice=variant.name,
             place=place,
             cluster=self.cluster.identity,
             cluster_identity=self.cluster.identify(),
             kubeconfig=None,
-            kube_context=None,
+            kube_context=kube_context,
             session="torchx",
             user="tester",
             name="train",
             queue="default",
             app={"name": "train", "roles": [], "metadata": {}},
-            pods={"trainer": [variant.pod_name(plan, plan.roles[0].tasks[0], 0)]},
+            pods={"trainer": [variant.pod_name(plan, task, 0) for task in plan.roles[0].tasks]},
             declared=build_declared(plan, spec_hash="0123456789abcdef", created_by="tester"),
             launch=owner_digest("organization", project, place.stack, urn),
             run="0123456789abcdef",
