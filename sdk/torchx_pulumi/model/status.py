@@ -102,6 +102,8 @@ class Reason(str, Enum):
     """The pod was deleted before its end was seen."""
     NOT_FOUND = "NotFound"
     """The job's objects are not in the cluster."""
+    NOT_OBSERVED = "NotObserved"
+    """Its cluster has not answered yet, and nothing was written about it."""
     UNREADABLE = "Unreadable"
     """The observed object has no state, or one that this version does not know."""
 

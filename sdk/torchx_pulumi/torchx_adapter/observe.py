@@ -87,7 +87,7 @@ def observe_app(
     return AppSnapshot(status=status, seen=seen, relaunched=relaunched, remembered=remembered)
 
 
-UNSEEN = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="it was never observed")
+UNSEEN = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_OBSERVED, message="it was never observed")
 
 
 def look_at(

@@ -178,22 +178,12 @@ def is_ended(case: Case) -> bool:
     return case.previous is not None and case.previous["state"] in ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
-def is_unseen(case: Case) -> bool:
-    return case.where == "unread" and case.previous is None
-
-
 def is_back(case: Case) -> bool:
     """Return whether the job object is there of a run that was seen to be gone, which only a restored cluster shows."""
     return case.row[2] == "Running" and case.row[6].startswith("UNKNOWN NotFound")
 
 
 LESS = (
-    Less(
-        surface="status",
-        of=is_unseen,
-        shows=lambda case: ("UNKNOWN", "NotFound", 1),
-        why="it has no reason of its own for an app that was never observed; the message says why",
-    ),
     Less(
         surface="status",
         of=is_back,

@@ -164,7 +164,7 @@ def build_row(
         namespace=text_at(identity, "namespace") or app_id.partition(":")[0],
         queue=text_at(identity, "queue"),
         state=state,
-        reason=text_at(observed, "reason") or ("NotObserved" if not observed else ""),
+        reason=text_at(observed, "reason") or ("" if observed else Reason.NOT_OBSERVED.value),
         message=text_at(observed, "message") or "",
         phase=text_at(observed, "phase"),
         roles=roles,

@@ -41,6 +41,7 @@ CAUSES: Final[Mapping[Reason, Cause]] = {
     Reason.NOT_FOUND: Cause(
         "see whether somebody deleted it, and that cluster and namespace are right; launch again", leads=True
     ),
+    Reason.NOT_OBSERVED: Cause("see whether its cluster can be reached (`torchx-pulumi doctor`)", leads=True),
     Reason.UNREADABLE: Cause(
         "see the object with kubectl; a newer release of torchx-pulumi may know what it says", leads=True
     ),
