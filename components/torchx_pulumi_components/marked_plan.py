@@ -80,7 +80,7 @@ def mark_plan(
         leaves: Unknown and secret values in the arguments.
         launch: The decision.
         args: The arguments.
-        changed: The arguments with other values in the secret places. None: these are refused, or nothing is secret.
+        changed: The arguments with other values in the secret places. None: no place is secret, or they are refused.
         other: The arguments with other values in the unknown places. None: these are refused.
     """
     plan = launch.plan

@@ -61,7 +61,7 @@ def judge(look: Look, requested: Requested | None, previous: Mapping[str, Any] |
 
 
 def may_depend_on_request(look: Look) -> bool:
-    """Return whether a request that is not known may change the state of a run."""
+    """Return whether an unknown request could change the state of a run."""
     cancel = Requested(action=RequestedAction.CANCEL, at="", attempt=sys.maxsize)
     resume = Requested(action=RequestedAction.RESUME, at="", resource_version="9" * MAX_DIGITS)
     return len({(judge(look, request, None) or {}).get("state") for request in (None, cancel, resume)}) > 1

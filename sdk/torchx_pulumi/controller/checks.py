@@ -108,7 +108,7 @@ def check_archives(rules: ArchiveRules, limit: str, *, pages: bool) -> tuple[lis
 def check_retention(
     after: str | None, failed_after: str | None, *, dry_run: bool, once: bool, archives: ArchiveRules | None = None
 ) -> tuple[list[Problem], RetentionSettings | None]:
-    """Return what is wrong with the options, and the settings. None: nothing is forgotten.
+    """Return the problems of the options, and the settings. None: no app is forgotten.
 
     Args:
         after: Value of `--forget-after`. None: it is not given.

@@ -209,7 +209,7 @@ def _live(view: ClusterView, one: AppObject, app: TrackedApp) -> AppObject | Non
 
 
 def _check_pods(app: TrackedApp, view: ClusterView) -> None:
-    """Refuse an app of which a pod runs, for example one that outlived its job object."""
+    """Refuse an app with a running pod, for example one that outlived its job object."""
     for pod in view.origin.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name)):
         ended = text_at(pod, "status", "phase") in ("Succeeded", "Failed")
         # A pod that outlived its job object may have lost its owner reference (`kubectl delete --cascade=orphan`).

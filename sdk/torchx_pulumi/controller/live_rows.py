@@ -80,7 +80,7 @@ class _Watched(ChangeListener):
 
 
 class _WantedStacks:
-    """The `ListedStacks` of which the clusters are watched; each is read when it has changed."""
+    """The `ListedStacks` whose clusters are watched; each is read again after a change."""
 
     def __init__(self, source: FleetStacks, take: Callable[[StackName, str], None]) -> None:
         self._source = source
@@ -312,18 +312,18 @@ class LiveRows:
         Raises:
             ClusterError: No answer.
         """
+        # A request of this user's that is not in the stack yet.
+        mine = None if target.entry is None else target.entry.requested
+        requested = mine if mine is not None and follows(mine, app.requested) else app.requested
         known = recorded if isinstance(recorded, Mapping) and recorded else None
         last = self._seen.get(app.stack)
         if last is not None and last.uid == app.uid and last.observed is not None:
-            known = last.observed if known is None else latest(known, last.observed)
+            known = last.observed if known is None else latest(known, last.observed, requested)
         if view.job_object(app) is None:
             if not view.is_synced(app):
                 return None
             if not view.is_cluster_of(app):
                 return _Seen(note=f"not in the cluster of its launch: {view.name}")
-        # A request of this user's that is not in the stack yet.
-        mine = None if target.entry is None else target.entry.requested
-        requested = mine if mine is not None and follows(mine, app.requested) else app.requested
         before = Answer(observed=known or {}, requested=requested)
         found = look_at(view, app, self._now(), before, self._tracked.is_changing)
         return None if found is None else _Seen(uid=app.uid, observed=found.observed or known)

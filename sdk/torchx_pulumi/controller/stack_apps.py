@@ -38,7 +38,7 @@ AppKey = tuple[str, StackName, str]
 """Backend, stack and URN of an app's component."""
 
 SHARED_LENGTH = 64
-"""Characters of the longest text of which equal ones of different apps are stored once."""
+"""Length of the longest text that is stored once for several apps, in characters."""
 
 KEPT = ("state", "reason", "phase", "message", "uid", "resource_version", "queued_at", "started_at", "observed_at")
 """Texts of an observation that are kept of it."""

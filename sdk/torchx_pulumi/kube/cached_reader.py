@@ -68,9 +68,12 @@ class CachedReader:
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         found: Manifest | None = self._kept(
-            kind, ("get", kind, namespace, name), lambda: self.origin.get(kind, namespace, name)
+            kind, ("get", kind, namespace, name), lambda: self._got(kind, namespace, name)
         )
         return found
+
+    def _got(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        return self.origin.get(kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
         key = ("list", kind, namespace, tuple(sorted((selector or {}).items(), key=str)))
@@ -111,18 +114,16 @@ class CachedReader:
         """Return the kept answer to a read, or read it."""
         with self._guard:
             now = self._monotonic()
-            known = self._answers.get(key)
-            if known is not None and known.until > now:
-                answer = known
-            else:
-                known = None
+            answer = self._answers.get(key)
+            is_asked = answer is None or answer.until <= now
+            if answer is None or is_asked:
                 if len(self._answers) >= self._most:
                     for old in [each for each, answer in self._answers.items() if answer.until <= now]:
                         del self._answers[old]
                     self._most = 2 * len(self._answers) + MOST_ANSWERS
                 answer = self._answers[key] = _Answer()
-        if known is not None:
-            return known.result()
+        if not is_asked:
+            return answer.result()
         try:
             found = read()
         except BaseException as error:

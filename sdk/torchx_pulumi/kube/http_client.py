@@ -104,8 +104,8 @@ class HttpClient:
             headers = {**headers, "Authorization": credentials.authorization}
         headers = with_headers(headers, self._impersonation)
         # A followed log may be silent for long. Requests that change objects must not be sent twice.
-        repeatable = method == "GET" and read_timeout_s is not None
-        connection = connections.take(IDLE_S if repeatable else SHORT_IDLE_S)
+        repeatable_s = read_timeout_s if method == "GET" else None
+        connection = connections.take(SHORT_IDLE_S if repeatable_s is None else IDLE_S)
         is_reused = connection.idle_since > 0
 
         def send(connection: ApiConnection, first_byte_s: float | None) -> Response:
@@ -119,10 +119,10 @@ class HttpClient:
                 released=lambda: connections.give_back(connection),
             )
 
-        if not (repeatable and is_reused) or read_timeout_s is None:
+        if repeatable_s is None or not is_reused:
             return send(connection, read_timeout_s)
         try:
-            return send(connection, read_timeout_s * FIRST_BYTE_SHARE)
+            return send(connection, repeatable_s * FIRST_BYTE_SHARE)
         except (urllib3.exceptions.HTTPError, OSError):
             return send(connections.new(), read_timeout_s)
 

@@ -126,7 +126,10 @@ class WatchedCluster(CachedReader):
         store = self._store(kind, namespace)
         if isinstance(store, CachedObjects):
             return store.get(namespace if kind.namespaced else None, name)
-        found = super().get(kind, namespace, name)
+        return super().get(kind, namespace, name)
+
+    def _got(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        found = self.origin.get(kind, namespace, name)
         return None if found is None else trim(found)
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:

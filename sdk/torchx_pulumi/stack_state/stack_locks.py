@@ -165,13 +165,11 @@ class OwnedLocks:
         is_left = name.startswith(_own()) and name not in _held
         # Another start within the pod is that of an earlier container.
         is_earlier = (
-            isinstance(own, dict)
+            own is not None
             and isinstance(holder, dict)
-            and (
-                holder.get("pod_uid") == own["pod_uid"]
-                and isinstance(holder.get("started"), str)
-                and holder["started"] != own["started"]
-            )
+            and holder.get("pod_uid") == own["pod_uid"]
+            and isinstance(holder.get("started"), str)
+            and holder["started"] != own["started"]
         )
         return is_left or is_earlier or any(note.is_dead(lock) for note in self.notes())
 

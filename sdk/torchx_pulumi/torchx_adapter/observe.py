@@ -20,6 +20,7 @@ from torchx_pulumi.runs.observation import status_of
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours
 from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.messages import MESSAGES
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ def observe_app(
     return AppSnapshot(status=status, seen=seen, relaunched=relaunched, remembered=remembered)
 
 
-UNSEEN = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_OBSERVED, message="it was never observed")
+UNSEEN = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_OBSERVED, message=MESSAGES[Reason.NOT_OBSERVED])
 
 
 def look_at(
