@@ -312,7 +312,7 @@ def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
     eventually(lambda: write(store, cli, seen, owned) is Recorded.WRITTEN)
     assert write(store, cli, seen, owned) is Recorded.KNOWN
     assert max(held_s) < stack_locks.HOLD_S
-    assert store.names(stack_locks.lock_folder(cli.place)) == []
+    assert store.paths(stack_locks.lock_folder(cli.place)) == []
     for step in (("preview", "--expect-no-changes"), ("refresh", "--yes", "--skip-preview"), ("up", "--yes")):
         cli.run(*step)
     path = ".pulumi/stacks/torchx/dev.json"

@@ -140,7 +140,7 @@ class DueApps:
         store = self._stores.pop(app.backend, None) or open_store(backend_url(app.backend), READ_TIMEOUT_S)
         if store is None:
             raise StaysError("its backend is written by the Pulumi CLI only")
-        names = [name for name in store.names(f"{HISTORY}/{app.stack}") if NOTE.search(name)]
+        names = [name for name in store.paths(f"{HISTORY}/{app.stack}") if NOTE.search(name)]
         updates = read_updates(store, app.stack, len(names))
         self._stores[app.backend] = store
         if len(updates) < len(names):

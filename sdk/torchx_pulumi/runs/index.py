@@ -18,7 +18,7 @@ from torchx_pulumi.runs.observation import Noted, read_noted, write_noted
 from torchx_pulumi.runs.whereabouts import describe_access, match_identity
 from torchx_pulumi.stack_state.backend import state_folder
 from torchx_pulumi.storage.files import file_errors, names_in, path_exists, read_json, remove_file, write_json
-from torchx_pulumi.storage.locks import locked
+from torchx_pulumi.storage.owners import locked
 
 logger = logging.getLogger(__name__)
 

@@ -62,19 +62,12 @@ def absolute_backend(url: str) -> str:
     if not url.startswith(FILE_SCHEME) or url.startswith(f"{FILE_SCHEME}/"):
         return url
     path, mark, query = url.removeprefix(FILE_SCHEME).partition("?")
-    home, slash, rest = path.partition("/")
-    base = _home(home) if home.startswith("~") else None
-    if base is None:
-        base, rest = str(Path.cwd()), f"{home}{slash}{rest}"
-    return f"{FILE_SCHEME}{os.path.normpath(f'{quote(base)}/{rest}')}{mark}{query}"
-
-
-def _home(part: str) -> str | None:
-    """Return the home folder of `~` or `~user`. None: the user does not exist."""
-    try:
-        return str(Path(part).expanduser())
-    except RuntimeError:
-        return None
+    # What follows is quoted, and the two folders in front of it are not.
+    home, _, rest = path.partition("/")
+    known = os.path.expanduser(home)  # noqa: PTH111 - that of pathlib raises for an unknown user
+    base = Path.cwd() if known == home else Path(known)
+    rest = path if known == home else rest
+    return f"{FILE_SCHEME}{os.path.normpath(f'{quote(str(base))}/{rest}')}{mark}{query}"
 
 
 def backend_folder(url: str) -> Path | None:

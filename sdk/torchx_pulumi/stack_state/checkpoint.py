@@ -6,6 +6,7 @@ A checkpoint is the JSON file of a stack in a backend (`checkpoint.latest`), or 
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
@@ -16,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.model.app_entry import RunEntry, read_entry
-from torchx_pulumi.model.object_fields import at, is_finite
+from torchx_pulumi.model.object_fields import at, is_finite, text_at
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.timestamps import parse_time
@@ -34,15 +35,10 @@ _OWN_STASHES = ("-intent", "-record", APP_SUFFIX)
 SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the key that marks a secret, not a secret
 """Key by which Pulumi marks a secret value."""
 
-RESOURCES_PATH = ("checkpoint", "latest", "resources")
-"""Path of the resources in a checkpoint file (`with_values`)."""
-
 WRITABLE_VERSIONS = (3, 4)
-"""Versions of checkpoint files whose resources are at `RESOURCES_PATH`."""
+"""Versions of checkpoint files that `encode_checkpoint` writes back after a change."""
 
-_RESOURCES = '"resources":'
-_BLANKS = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
+_FIRST_RESOURCE = re.compile(r'"resources":\s*\[\s*')
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 """Errors that values of an unexpected shape raise."""
@@ -68,8 +64,16 @@ def decode_checkpoint(data: bytes, name: str) -> str:
         raise UnreadableStateError(f"its checkpoint cannot be read: {error}") from error
 
 
-def encode_checkpoint(text: str, name: str) -> bytes:
-    """Return the content of a checkpoint file; a lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
+def encode_checkpoint(checkpoint: Checkpoint, name: str) -> bytes:
+    """Return the content of a checkpoint file, as compact as the engine writes it.
+
+    A lone surrogate, which UTF-8 cannot encode, becomes a question mark.
+
+    Args:
+        checkpoint: The state of a file, whose resources may have changed since.
+        name: Name of the file.
+    """
+    text = json.dumps(checkpoint.whole, ensure_ascii=False, separators=(",", ":"))
     data = text.encode(errors="replace")
     return gzip.compress(data) if name.endswith(".gz") else data
 
@@ -88,12 +92,14 @@ def checkpoint_text(stack: str, resources: Sequence[Mapping[str, Any]] | None = 
 class Checkpoint:
     """The state of a stack as the engine last wrote it."""
 
-    def __init__(self, latest: Mapping[str, Any] | None, *, version: object = None, outdated: bool = False) -> None:
+    def __init__(
+        self, latest: Mapping[str, Any] | None, *, whole: Mapping[str, Any] | None = None, outdated: bool = False
+    ) -> None:
         """Take a deployment.
 
         Args:
             latest: The deployment. None: the stack has no resources yet.
-            version: Version of the checkpoint file. None: not known.
+            whole: The JSON value that contains it. None: not known.
             outdated: The last state was cut off, for example by a full disk, and this is the state before it.
         """
         latest = latest or {}
@@ -108,7 +114,8 @@ class Checkpoint:
         ]
         """Operations that started and did not end. A later deployment imports an object whose creation was interrupted;
         the engine keeps that creation until `pulumi refresh --clear-pending-creates`, and it is left out here."""
-        self.version = version
+        self.whole = whole or {}
+        self.version: object = self.whole.get("version")
         self.outdated = outdated
 
     def objects(self) -> Iterator[Mapping[str, Any]]:
@@ -127,13 +134,19 @@ class Checkpoint:
         used = {str(item.get("provider")).rpartition("::")[0] for item in self.objects()}
         yield from (item.get("inputs") or {} for item in self.resources if item.get("urn") in used)
 
+    def stashes(self) -> Iterator[tuple[str, Any]]:
+        """Yield name and value of the stashes."""
+        for item in self.resources:
+            if item.get("type") == STASH:
+                value = (item.get("outputs") or {}).get("input")
+                yield (
+                    str(item.get("urn")).rpartition("::")[2],
+                    (item.get("inputs") or {}).get("input") if value is None else value,
+                )
+
     def stash(self, suffix: str) -> Any:
         """Return the value of the first stash whose name ends in a suffix. None: the state has no such stash."""
-        for item in self.resources:
-            if item.get("type") == STASH and str(item.get("urn")).endswith(suffix):
-                value = (item.get("outputs") or {}).get("input")
-                return (item.get("inputs") or {}).get("input") if value is None else value
-        return None
+        return next((value for name, value in self.stashes() if name.endswith(suffix)), None)
 
     def _resources_and_pending(self) -> Iterator[Mapping[str, Any]]:
         yield from self.resources
@@ -167,7 +180,7 @@ def parse_checkpoint(text: str, *, outdated: bool = False) -> Checkpoint:
     latest = holder.get("latest") if isinstance(holder, Mapping) else whole.get("deployment")
     if latest is not None and not isinstance(latest, Mapping):
         raise UnreadableStateError(f"the deployment in its checkpoint is {type(latest).__name__}, must be an object")
-    return Checkpoint(latest, version=whole.get("version"), outdated=outdated)
+    return Checkpoint(latest, whole=whole, outdated=outdated)
 
 
 def _place_of(resource: Mapping[str, Any]) -> tuple[object, object, object, object]:
@@ -230,33 +243,26 @@ def read_app(text: str) -> StackApp | None:
 
 def _stack_outputs(text: str) -> Mapping[str, Any] | None:
     """Return the outputs of the stack's own resource. None: it has none yet."""
-    start = text.find(_RESOURCES)
-    opening = text.find("[", start) + 1 if start >= 0 else 0
+    start = _FIRST_RESOURCE.search(text)
     first: Any = None
     # A text that was cut off is unreadable, even where its beginning can be parsed.
-    if opening > 0 and text.rstrip().endswith("}"):
-        try:
-            first, _ = _DECODER.raw_decode(text, _skip_blanks(text, opening))
-        except ValueError:
-            first = None
+    if start is not None and text.rstrip().endswith("}"):
+        with contextlib.suppress(ValueError):
+            first, _ = json.JSONDecoder().raw_decode(text, start.end())
     if not isinstance(first, dict) or first.get("type") != STACK:
-        first = next((item for item in _mappings(text) if item.get("type") == STACK), {})
+        first = next((item for item in parse_checkpoint(text).resources if item.get("type") == STACK), {})
     outputs = first.get("outputs")
     return outputs if isinstance(outputs, dict) else None
 
 
 def _launched_at(text: str) -> datetime | None:
     """Return the launch time in the stashes of a stack: of the run, else of the app, else of a pending launch."""
-    found: dict[str, datetime] = {}
-    try:
-        stashes = list(_stashes(text))
-    except UnreadableStateError:
-        return None
-    for name, value in stashes:
-        at = parse_time(value.get("launched_at")) if isinstance(value, Mapping) else None
-        if at is not None:
-            found[name.rpartition("-")[2]] = at
-    return found.get("record") or found.get("app") or found.get("intent")
+    stashes = dict(parse_checkpoint(text).stashes())
+    for suffix in ("-record", APP_SUFFIX, "-intent"):
+        for name, value in stashes.items():
+            if name.endswith(suffix) and (at := parse_time(text_at(value, "launched_at"))) is not None:
+                return at
+    return None
 
 
 def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
@@ -270,86 +276,9 @@ def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
         DeployError: A newer release wrote the entry or the record, or it was edited.
     """
     entry = record = None
-    for name, value in _stashes(text):
+    for name, value in parse_checkpoint(text).stashes():
         if name.endswith(APP_SUFFIX):
             entry = read_entry(value, f"resource {name}")
         elif name.endswith("-record"):
             record = read_record(value)
     return entry, record
-
-
-def _stashes(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield name and input of the stashes in a checkpoint."""
-    for item in _mappings(text):
-        if item.get("type") == STASH:
-            yield str(item.get("urn", "")).rpartition("::")[2], (item.get("inputs") or {}).get("input")
-
-
-def _mappings(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the resources of a checkpoint, without values of another shape."""
-    resources: Any = parse_checkpoint(text).resources
-    yield from (item for item in (resources if isinstance(resources, list) else ()) if isinstance(item, Mapping))
-
-
-def with_values(text: str, changes: Mapping[tuple[str | int, ...], Any]) -> str:
-    """Return a JSON text with some values replaced; every other character stays as the engine wrote it.
-
-    Args:
-        text: The JSON text.
-        changes: Path of a value (keys and indices from the outside in) to the new value. A key that an object does not
-            have is put at its beginning.
-
-    Raises:
-        KeyError: The path of an object does not exist.
-
-    >>> with_values('{"a": [1.50, {"b": 2}], "c": 1e3}', {("a", 1, "b"): "x", ("a", 1, "n"): 3})
-    '{"a": [1.50, {"n":3,"b": "x"}], "c": 1e3}'
-    """
-    spans = sorted(((*_span(text, path), value) for path, value in changes.items()), key=lambda span: span[:2])
-    parts, position = [], 0
-    for place, (start, end, key, value) in enumerate(spans, start=1):
-        written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        if key is not None:
-            is_last = text[_skip_blanks(text, start)] == "}" and all(span[0] != start for span in spans[place:])
-            written = f"{json.dumps(key)}:{written}{'' if is_last else ','}"
-        parts += [text[position:start], written]
-        position = end
-    return "".join([*parts, text[position:]])
-
-
-def _span(text: str, path: Sequence[str | int]) -> tuple[int, int, str | None]:
-    """Return the start and the end of a value, and its key if it is a new one: then both are where it is put."""
-    start = _skip_blanks(text, 0)
-    end = len(text)
-    for depth, step in enumerate(path, start=1):
-        for key, first, last in _members(text, start):
-            if key == step:
-                start, end = first, last
-                break
-        else:
-            if depth < len(path) or not isinstance(step, str) or text[start] != "{":
-                raise KeyError(".".join(map(str, path)))
-            return start + 1, start + 1, step
-    return start, end, None
-
-
-def _members(text: str, start: int) -> Iterator[tuple[str | int, int, int]]:
-    """Yield key or index, start and end of each value in the object or list at a position."""
-    if text[start] not in "{[":
-        return
-    is_mapping, index, position = text[start] == "{", 0, _skip_blanks(text, start + 1)
-    while text[position] not in "}]":
-        key: str | int = index
-        if is_mapping:
-            key, position = _DECODER.raw_decode(text, position)
-            position = _skip_blanks(text, _skip_blanks(text, position) + 1)
-        _, end = _DECODER.raw_decode(text, position)
-        yield key, position, end
-        index, position = index + 1, _skip_blanks(text, end)
-        if text[position] == ",":
-            position = _skip_blanks(text, position + 1)
-
-
-def _skip_blanks(text: str, position: int) -> int:
-    match = _BLANKS.match(text, position)
-    return position if match is None else match.end()

@@ -10,18 +10,17 @@ engine requires of a lock.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import getpass
-import hashlib
 import json
 import os
 import random
 import re
 import secrets
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +30,7 @@ from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.stack_state.checkpoint import DAMAGED
 from torchx_pulumi.storage.files import read_json, remove_file, write_json
-from torchx_pulumi.storage.owners import container, is_here, lives, started, started_at, this_process
+from torchx_pulumi.storage.owners import container, is_here, lives, local_process, started_at
 from torchx_pulumi.storage.stores import Store
 
 T = TypeVar("T")
@@ -50,15 +49,8 @@ HOLD_S = 1.0
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Pauses between attempts while another process holds the lock."""
 
-_seed = uuid.uuid4().hex
-
-_held: set[str] = set()
-"""Names of the locks that this process holds now. A forked child has a copy, and begins its own names otherwise."""
-
-
-def _own() -> str:
-    """Return the beginning of the names of this process' locks."""
-    return hashlib.sha256(f"{_seed} {os.getpid()}".encode()).hexdigest()[:8]
+_left: set[str] = set()
+"""Paths of locks that this process has given up and could not remove."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,34 +76,33 @@ class Lock:
 class LockNote:
     """A process that may hold a lock on a stack."""
 
-    by: Owner
-    """The process that wrote the note, at `seen_at`."""
-    pid: int | None = None
-    """The process that acquires the lock. None: it was not started yet."""
-    started: str = ""
-    """Start of that process (`owners.started`). Empty: not known."""
+    holder: Owner
+    """The process, as it was noted at `seen_at`."""
+    starts: bool = False
+    """It starts the engine that acquires the lock, whose process id is not noted yet."""
     engine: bool = True
-    """True: an engine process. False: a status writer."""
+    """True: an engine process, or the process that starts it. False: a status writer."""
 
     @property
     def running(self) -> int | None:
         """Return the process id of an engine that still runs here. None: it has ended, or runs elsewhere."""
-        return self.pid if self.engine and self.pid and is_here(self.by) and lives(self.pid, self.started) else None
+        is_engine = self.engine and not self.starts and is_here(self.holder)
+        return self.holder.pid if is_engine and lives(self.holder.pid, self.holder.started) else None
 
     def is_dead(self, lock: Lock) -> bool:
         """Return whether this process took a lock and has ended."""
-        taken, noted = _seconds(lock.timestamp), self.by.seen_at
-        if not is_here(self.by) or lock.host != self.by.host or taken is None or noted is None:
+        holder, taken = self.holder, parse_time(lock.timestamp)
+        if not is_here(holder) or lock.host != holder.host or taken is None or holder.seen_at is None:
             return False
-        if not noted - CLOCK_SLACK_S <= taken <= noted + LOCK_WITHIN_S:
+        if not -CLOCK_SLACK_S <= taken.timestamp() - holder.seen_at <= LOCK_WITHIN_S:
             return False
-        if self.pid is not None:
-            return lock.pid == self.pid and not lives(self.pid, self.started)
-        # The writer was killed after it started the engine and before it noted the process id.
-        if lives(self.by.pid, self.by.started) or lock.pid <= 0:
+        if lives(holder.pid, holder.started) or lock.pid <= 0:
             return False
+        if not self.starts:
+            return lock.pid == holder.pid
+        # It was killed after it started the engine and before it noted the process id.
         since = started_at(lock.pid)
-        return not lives(lock.pid) or (since is not None and since > taken + CLOCK_SLACK_S)
+        return not lives(lock.pid) or (since is not None and since > taken.timestamp() + CLOCK_SLACK_S)
 
 
 class OwnedLocks:
@@ -132,18 +123,17 @@ class OwnedLocks:
             DeployError: The note cannot be written.
         """
         path = self._folder / f"{secrets.token_hex(8)}.json"
-        since = "" if pid is None else started(pid)
-        write_json(path, dataclasses.asdict(LockNote(by=this_process(), pid=pid, started=since, engine=engine)))
+        holder = local_process(os.getpid() if pid is None else pid)
+        write_json(path, asdict(LockNote(holder=holder, starts=pid is None, engine=engine)))
         return path
 
     def note_pid(self, note: Path, pid: int) -> None:
-        """Add the process id of the started engine to its note.
+        """Put the started engine into its note.
 
         Raises:
             DeployError: The note cannot be written.
         """
-        found = _read_note(note) or LockNote(by=this_process())
-        write_json(note, dataclasses.asdict(dataclasses.replace(found, pid=pid, started=started(pid))))
+        write_json(note, asdict(LockNote(holder=local_process(pid))))
 
     def forget(self, note: Path) -> None:
         """Remove the note of a process that has released its lock.
@@ -157,21 +147,26 @@ class OwnedLocks:
 
     def notes(self) -> list[LockNote]:
         """Return all notes; unreadable ones are skipped."""
-        return [note for path in sorted(self._folder.glob("*.json")) if (note := _read_note(path)) is not None]
+        found = []
+        for path in sorted(self._folder.glob("*.json")):
+            # One that is None was removed meanwhile.
+            with contextlib.suppress(DeployError, *DAMAGED):
+                value = read_json(path)
+                found.append(LockNote(**{**value, "holder": Owner(**value["holder"])}))
+        return found
 
     def is_dead(self, lock: Lock) -> bool:
         """Return whether a lock is our own, and its process has ended or could not remove it."""
-        name, own, holder = (lock.path or "").rpartition("/")[2], container(), lock.container
-        is_left = name.startswith(_own()) and name not in _held
+        own, other = container(), lock.container
         # Another start within the pod is that of an earlier container.
         is_earlier = (
             own is not None
-            and isinstance(holder, dict)
-            and holder.get("pod_uid") == own["pod_uid"]
-            and isinstance(holder.get("started"), str)
-            and holder["started"] != own["started"]
+            and isinstance(other, dict)
+            and other.get("pod_uid") == own["pod_uid"]
+            and isinstance(other.get("started"), str)
+            and other["started"] != own["started"]
         )
-        return is_left or is_earlier or any(note.is_dead(lock) for note in self.notes())
+        return lock.path in _left or is_earlier or any(note.is_dead(lock) for note in self.notes())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,32 +192,30 @@ def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: flo
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
     `Hold.has_time` before it changes anything.
     """
-    folder, name, owner = lock_folder(place), f"{_own()}{str(uuid.uuid4())[8:]}.json", this_process()
+    folder, name, pid = lock_folder(place), f"{uuid.uuid4()}.json", os.getpid()
     if clear_locks(store, folder, owned.is_dead):
         yield None
         return
-    note = owned.note(owner.pid, engine=False)
+    path, note = f"{folder}/{name}", owned.note(pid, engine=False)
     now = datetime.now().astimezone().isoformat()
-    content: dict[str, Any] = {"pid": owner.pid, "username": _user(), "hostname": owner.host, "timestamp": now}
+    content: dict[str, Any] = {"pid": pid, "username": _user(), "hostname": socket.gethostname(), "timestamp": now}
     # Pulumi ignores a field that it does not know.
     content |= {} if (own := container()) is None else {"container": own}
     begun = time.monotonic()
-    _held.add(name)
     try:
-        store.lock(f"{folder}/{name}", json.dumps(content, separators=(",", ":")).encode())
+        store.lock(path, json.dumps(content, separators=(",", ":")).encode())
         request_s = time.monotonic() - begun
         hold = Hold(since=begun + request_s / 2, request_s=request_s, limit_s=limit_s)
         # Of two concurrent writers, at least one sees the other's lock and gives way.
         # Without time for one more request, the caller checks that itself.
-        yield hold if not hold.has_time(2) or store.names(folder) == [name] else None
+        yield hold if not hold.has_time(2) or store.paths(folder) == [name] else None
     finally:
         # A child that was forked in the block leaves the lock to its parent.
-        if os.getpid() == owner.pid:
+        if os.getpid() == pid:
+            _left.add(path)
             # If the lock cannot be removed, its note stays.
-            try:
-                store.remove(f"{folder}/{name}")
-            finally:
-                _held.discard(name)
+            store.remove(path)
+            _left.discard(path)
             owned.forget(note)
 
 
@@ -248,7 +241,7 @@ def read_locks(store: Store, folder: str) -> list[Lock]:
     Raises:
         OSError: They cannot be read.
     """
-    paths = [f"{folder}/{name}" for name in store.names(folder) if name.endswith(".json")]
+    paths = [f"{folder}/{name}" for name in store.paths(folder) if name.endswith(".json")]
     return [_lock_of(data, path) for path in paths if (data := store.read_bytes(path)) is not None]
 
 
@@ -292,41 +285,24 @@ def read_locked_message(text: str) -> list[Lock]:
     ['Jane Doe@laptop, process 12, since 2026-01-01T00:00:00Z']
     """
     count = re.search(r"currently locked by (\d+) lock", text)
-    named = re.finditer(
-        r"created by (?P<user>.*?)@(?P<host>[^@\s]*) \(pid (?P<pid>\d+)\) at (?P<when>\S+)", text, re.MULTILINE
-    )
-    found = [
-        Lock(path=None, host=item["host"], pid=int(item["pid"]), user=item["user"], timestamp=item["when"])
-        for item in named
-    ]
+    named = re.findall(r"created by (.*?)@([^@\s]*) \(pid (\d+)\) at (\S+)", text)
+    found = [Lock(path=None, host=host, pid=int(pid), user=user, timestamp=at) for user, host, pid, at in named]
     return found if count is not None and len(found) == int(count[1]) else []
 
 
 def _lock_of(data: bytes, path: str) -> Lock:
-    lock = Lock(path=path, host="an unknown machine", pid=0, user="an unknown user", timestamp="an unknown time")
     try:
         value: Any = json.loads(data)
-        lock = dataclasses.replace(lock, container=value.get("container"))
-        user, timestamp = str(value.get("username")), str(value.get("timestamp"))
-        return dataclasses.replace(
-            lock, host=str(value["hostname"]), pid=int(value["pid"]), user=user, timestamp=timestamp
+        return Lock(
+            path=path,
+            host=str(value["hostname"]),
+            pid=int(value["pid"]),
+            user=str(value.get("username")),
+            timestamp=str(value.get("timestamp")),
+            container=value.get("container"),
         )
     except DAMAGED:
-        return lock
-
-
-def _read_note(path: Path) -> LockNote | None:
-    try:
-        value: Any = read_json(path)
-        return None if value is None else LockNote(**{**value, "by": Owner(**value["by"])})
-    except (DeployError, KeyError, TypeError):
-        return None
-
-
-def _seconds(timestamp: str) -> float | None:
-    """Return an RFC 3339 time in seconds since 1970. None: the text is not a time."""
-    taken = parse_time(timestamp)
-    return None if taken is None else taken.timestamp()
+        return Lock(path=path, host="an unknown machine", pid=0, user="an unknown user", timestamp="an unknown time")
 
 
 def _user() -> str:

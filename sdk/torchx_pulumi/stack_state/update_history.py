@@ -52,7 +52,7 @@ def read_updates(store: Store, name: StackName, most: int) -> list[StackUpdate]:
         OSError: The backend cannot be read.
     """
     folder = f"{HISTORY}/{name}"
-    files = [file for file in store.names(folder) if file.endswith(SUFFIXES)]
+    files = [file for file in store.paths(folder) if file.endswith(SUFFIXES)]
     newest = sorted(files, key=_written_at, reverse=True)[:most]
     found: list[StackUpdate | None] = []
     for start in range(0, len(newest), AT_ONCE):

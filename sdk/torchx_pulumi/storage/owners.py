@@ -1,23 +1,29 @@
-"""Owners of apps and locks: processes, and whether they still run.
+"""Owners of apps and locks: processes, and whether they still run; lock files that exclude threads and processes.
 
 Processes of the same boot and PID namespace are looked up in the process table. For all others the lease decides, which
 the owner of an app renews before each step and while it waits (docs/decisions/0010).
+
+`filelock` uses `flock`, which the end of a process releases and which a forked child does not keep. Lustre and NFS may
+refuse it; the lock is then a second file that is created exclusively and names its owner. It is removed if its owner
+has ended, which only a process of the same host and PID namespace can tell.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import errno
 import os
 import re
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
 from torchx_pulumi.model.app_entry import Owner
+from torchx_pulumi.storage.files import file_errors, make_folder
 
 CheckOwner = Callable[[], None]
 """Called before each step of a launch or a deletion and while it waits.
@@ -30,6 +36,13 @@ LEASE_VARIABLE = "TORCHX_PULUMI_LEASE_S"
 
 POD_VARIABLE = "TORCHX_PULUMI_POD_UID"
 """Variable with the uid of the pod of this process, which only one container of the pod may have."""
+
+NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+"""Error numbers of a file system without locks."""
+
+POLL_S = 0.01
+LIMIT_S = 60.0
+"""Longest wait on a file system without locks; locks are held for moments."""
 
 _PROC = Path("/proc")
 
@@ -63,24 +76,29 @@ def lease_s() -> float:
 
 def this_process() -> Owner:
     """Return this process as an owner with a new claim and a new lease."""
-    pid, boot = os.getpid(), boot_id()
-    owner = Owner(host=socket.gethostname(), pid=pid, started=started(pid), boot_id=boot, pid_namespace=pid_namespace())
-    return renewed(dataclasses.replace(owner, claim=secrets.token_hex(8)))
+    return replace(local_process(os.getpid()), claim=secrets.token_hex(8))
+
+
+def local_process(pid: int) -> Owner:
+    """Return a process of this PID namespace as an owner with a new lease."""
+    return renewed(
+        Owner(
+            host=socket.gethostname(), pid=pid, started=started(pid), boot_id=boot_id(), pid_namespace=pid_namespace()
+        )
+    )
 
 
 def renewed(owner: Owner) -> Owner:
     """Return an owner with a new lease."""
     now = time.time()
-    return dataclasses.replace(owner, seen_at=now, lease_until=now + lease_s())
+    return replace(owner, seen_at=now, lease_until=now + lease_s())
 
 
 def is_same(one: Owner | None, other: Owner | None) -> bool:
     """Return whether two owners are the same claim of the same process; leases are ignored."""
-
-    def without_lease(owner: Owner | None) -> Owner | None:
-        return owner and dataclasses.replace(owner, seen_at=None, lease_until=None)
-
-    return without_lease(one) == without_lease(other)
+    if one is None or other is None:
+        return one is other
+    return replace(one, seen_at=other.seen_at, lease_until=other.lease_until) == other
 
 
 @contextlib.contextmanager
@@ -98,11 +116,11 @@ def life_of(owner: Owner | None) -> Life:
     """Return the state of an owner. ENDED: there is no owner."""
     if owner is None:
         return Life.ENDED
-    if is_here(owner):
-        is_own = owner.claim and owner.pid == os.getpid() and owner.started == started(owner.pid)
-        works = (owner.claim, owner.pid) in _held if is_own else lives(owner.pid, owner.started)
-        return Life.WORKS if works else Life.ENDED
-    return Life.WORKS if (owner.lease_until or 0.0) > time.time() else Life.EXPIRED
+    if not is_here(owner):
+        return Life.WORKS if (owner.lease_until or 0.0) > time.time() else Life.EXPIRED
+    is_own = owner.claim and owner.pid == os.getpid() and owner.started == started(owner.pid)
+    works = (owner.claim, owner.pid) in _held if is_own else lives(owner.pid, owner.started)
+    return Life.WORKS if works else Life.ENDED
 
 
 def is_working(owner: Owner | None) -> bool:
@@ -145,18 +163,18 @@ def lives(pid: int, since: str = "") -> bool:
 def started(pid: int) -> str:
     """Return the start of a process, which distinguishes it from a later process with the same id.
 
-    Empty: the process has ended or is not readable. On Linux: boot id and clock tick, which psutil does not
-    provide. Elsewhere: the start time of psutil.
+    Empty: the process has ended or is not readable. On Linux: boot id and clock tick, which setting the clock does not
+    change. Elsewhere: the start time of psutil.
     """
+    if not (_PROC / "self" / "stat").exists():
+        since = started_at(pid)
+        return "" if since is None else f"{since:.3f}"
     try:
         # The process name before these fields may contain spaces and parentheses.
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-        return f"{_boot_id_of_linux()}:{fields[19].decode()}"
+        return f"{boot_id()}:{fields[19].decode()}"
     except (OSError, IndexError):
-        if (_PROC / "self" / "stat").exists():
-            return ""
-    since = started_at(pid)
-    return "" if since is None else f"{since:.3f}"
+        return ""
 
 
 def started_at(pid: int) -> float | None:
@@ -171,12 +189,12 @@ def started_at(pid: int) -> float | None:
 
 def boot_id() -> str:
     """Return an identifier of this boot: its id on Linux, `host@seconds since 1970` elsewhere."""
-    found = _boot_id_of_linux()
-    if found:
-        return found
-    import psutil  # see above
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        import psutil  # see above
 
-    return f"{socket.gethostname()}@{psutil.boot_time():.0f}"
+        return f"{socket.gethostname()}@{psutil.boot_time():.0f}"
 
 
 def pid_namespace() -> int | None:
@@ -199,22 +217,80 @@ def container() -> dict[str, str] | None:
 
 def is_here(owner: Owner) -> bool:
     """Return whether an owner's process can be looked up from here: it is of the same boot and PID namespace."""
-    return (
-        owner.boot_id is not None and owner.pid_namespace == pid_namespace() and _is_same_boot(owner.boot_id, boot_id())
-    )
+    if owner.boot_id is None or owner.pid_namespace != pid_namespace():
+        return False
+    here = boot_id()
+    (host, _, at), (this_host, _, this_at) = owner.boot_id.rpartition("@"), here.rpartition("@")
+    is_near = at.isdigit() and this_at.isdigit() and abs(int(at) - int(this_at)) < _BOOT_SLACK_S
+    return owner.boot_id == here or (bool(host) and host == this_host and is_near)
 
 
-def _is_same_boot(one: str, other: str) -> bool:
-    (host, _, at), (other_host, _, other_at) = one.rpartition("@"), other.rpartition("@")
-    is_near = at.isdigit() and other_at.isdigit() and abs(int(at) - int(other_at)) < _BOOT_SLACK_S
-    return one == other or (bool(host) and host == other_host and is_near)
+@contextlib.contextmanager
+def held(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock of a file; the end of the process releases it.
 
+    Args:
+        path: The file; it is created if absent, and stays.
+        wait: Wait until the lock is free.
 
-def _boot_id_of_linux() -> str:
+    Yields:
+        Whether the lock is held. False: another process holds it, and `wait` is False.
+
+    Raises:
+        OSError: The file cannot be written.
+        TimeoutError: The file system has no locks, and another process did not release this one.
+    """
+    import filelock  # 70 ms, and reading takes no lock
+
+    lock: filelock.BaseFileLock = filelock.FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
     try:
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+        try:
+            lock.acquire(blocking=wait, poll_interval=POLL_S)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            lock = filelock.SoftFileLock(path.with_name(f"{path.name}.held"), mode=0o600, thread_local=False)
+            lock.acquire(LIMIT_S, blocking=wait, poll_interval=POLL_S)
+    except filelock.Timeout as error:
+        if wait:
+            raise TimeoutError(
+                errno.ETIMEDOUT,
+                f"{_holder(Path(error.lock_file))} has held it for {LIMIT_S:.0f} s; end that process, or remove "
+                f"{error.lock_file} if it is gone",
+                error.lock_file,
+            ) from error
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        # In a forked child, this releases nothing.
+        lock.release()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder against other threads and processes, for moments only, never during a launch.
+
+    Raises:
+        DeployError: The lock cannot be acquired.
+    """
+    make_folder(folder)
+    path = folder / ".lock"
+    with contextlib.ExitStack() as stack:
+        with file_errors(path, "locked"):
+            stack.enter_context(held(path))
+        yield
+
+
+def _holder(path: Path) -> str:
+    """Return a description of the owner in a lock file, whose first lines are its process id and host."""
+    try:
+        pid, host = path.read_text(encoding="utf-8").splitlines()[:2]
+    except (OSError, ValueError):
+        return "another process"
+    # Linux adds the PID namespace to the host.
+    return f"process {pid} on {host.partition('?')[0]}"
 
 
 def _age(seconds: float) -> str:

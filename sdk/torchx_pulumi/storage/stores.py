@@ -8,7 +8,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -62,44 +63,109 @@ class Stored:
     """ETag of this version of the file. None: the store has no ETags."""
 
 
-class FolderStore:
-    """Files in a folder, by their path in it, for example `.pulumi/meta.yaml`.
+class Store(ABC):
+    """Files by their path below a root, for example `.pulumi/meta.yaml`.
 
-    Methods raise `PermissionError` if access is denied, and another `OSError` if the folder cannot be used, with errno
+    Methods raise `PermissionError` if access is denied, and another `OSError` if the store cannot be used, with errno
     ENOSPC if it is full.
     """
 
-    keeps_backups = True
-    """A checkpoint in a folder that was cut off is restored from its `.bak`."""
+    keeps_backups: bool
+    """A checkpoint that was cut off is restored from its `.bak`."""
+    reads_at_once: int
+    """How many threads may read at the same time."""
 
+    @abstractmethod
+    def read_bytes(self, path: str) -> bytes | None:
+        """Return the content of a file, by one request. None: it does not exist."""
+
+    @abstractmethod
+    def open(self, path: str) -> BinaryIO | None:
+        """Open a file for reading, in blocks. None: it does not exist."""
+
+    @abstractmethod
+    def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
+        """Write a file atomically; a store with ETags refuses the write if the file is no longer `replaces`."""
+
+    @abstractmethod
+    def upload(self, path: str, source: BinaryIO) -> None:
+        """Write a file atomically with all that can be read of a source: all of it or nothing.
+
+        In a folder, the file and the folders that are created for it are readable by their owner only.
+        """
+
+    @abstractmethod
+    def versions(self, folder: str) -> dict[str, str]:
+        """Return path and version of all files below a folder, relative to it.
+
+        A file with the same version is unchanged: time of change, size and inode, or the ETag. Empty: not known.
+        """
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """Remove a file, if it exists."""
+
+    @abstractmethod
+    def remove_below(self, folder: str) -> None:
+        """Remove a folder with all files below it, if it exists. A link in it is removed, not what it leads to."""
+
+    def read(self, path: str) -> Stored | None:
+        """Return a file with its version. None: it does not exist."""
+        try:
+            # The version first: content that is replaced in between then has another version.
+            tag, data = self._tag(path), self.read_bytes(path)
+        except FileNotFoundError:
+            return None
+        return None if data is None else Stored(data=data, tag=tag)
+
+    def is_unchanged(self, path: str, stored: Stored) -> bool:
+        """Return whether a file still has the ETag of an earlier read, or without ETags the same content."""
+        try:
+            return self.read_bytes(path) == stored.data if stored.tag is None else self._tag(path) == stored.tag
+        except FileNotFoundError:
+            return False
+
+    def _tag(self, path: str) -> str | None:  # noqa: ARG002 - only objects have one
+        """Return the ETag of a file, or raise `FileNotFoundError`. None: the store has no ETags."""
+        return None
+
+    def paths(self, folder: str) -> list[str]:
+        """Return the sorted paths of all files below a folder, relative to it. Empty: the folder does not exist."""
+        return sorted(self.versions(folder))
+
+    def lock(self, path: str, data: bytes) -> None:
+        """Write a lock atomically. No other file may appear in its folder: Pulumi treats each one as a lock."""
+        self.write(path, data)
+
+    def remove_if_empty(self, folder: str) -> None:  # noqa: B027 - an object store has no folders
+        """Remove a folder, unless it has files, is a link, or cannot be removed."""
+
+    def remove_empty_folders(self, folder: str) -> None:  # noqa: B027 - see above
+        """Remove a folder and the folders in it and above it that have no files."""
+
+
+class FolderStore(Store):
+    """Files in a folder."""
+
+    keeps_backups = True
+
+    # More threads do not read files faster: Python's own work takes the time.
     reads_at_once = 1
-    """More threads do not read files faster: Python's own work takes the time."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def read(self, path: str) -> Stored | None:
-        """Return a file with its version. None: it does not exist."""
-        data = self.read_bytes(path)
-        return None if data is None else Stored(data=data)
-
     def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of a file. None: it does not exist."""
         try:
             return (self._root / path).read_bytes()
         except ABSENT:
             return None
 
     def open(self, path: str) -> BinaryIO | None:
-        """Open a file for reading. None: it does not exist."""
         try:
             return (self._root / path).open("rb")
         except ABSENT:
             return None
-
-    def is_unchanged(self, path: str, stored: Stored) -> bool:
-        """Return whether a file still has the content of an earlier read."""
-        return self.read_bytes(path) == stored.data
 
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:  # noqa: ARG002 - no versions
         """Write a file atomically, with the permissions of the file that it replaces."""
@@ -110,23 +176,16 @@ class FolderStore:
             file.write(data)
 
     def upload(self, path: str, source: BinaryIO) -> None:
-        """Write a file atomically with all that can be read of a source.
-
-        The file and the folders that are created for it are readable by their owner only.
-        """
         target = self._root / path
         make_private_folder(target.parent)
-        with os.scandir(target.parent) as entries:
-            hidden = [entry for entry in entries if _is_temporary(entry.name)]
-        for entry in hidden:
+        for hidden in target.parent.glob(".*.tmp"):
             with contextlib.suppress(FileNotFoundError):
-                if time.time() - entry.stat().st_mtime > STALE_S:
-                    Path(entry.path).unlink()
+                if time.time() - hidden.stat().st_mtime > STALE_S:
+                    hidden.unlink()
         with replacing(target, mode=0o600, sync=True) as file:
             shutil.copyfileobj(source, file, 1 << 20)
 
     def lock(self, path: str, data: bytes) -> None:
-        """Write a lock atomically. No other file may appear in its folder: Pulumi treats each one as a lock."""
         target = self._root / path
         # Not with all parents: a folder that is not mounted any more must not come to look like an empty backend.
         folder = self._root / Path(path).parts[0]
@@ -141,50 +200,36 @@ class FolderStore:
                 os.fchmod(file.fileno(), 0o666 & ~umask)
             file.write(data)
 
-    def names(self, folder: str) -> list[str]:
-        """Return the sorted names of the files in a folder. Empty: the folder does not exist."""
-        try:
-            with os.scandir(self._root / folder) as entries:
-                return sorted(entry.name for entry in entries if entry.is_file())
-        except ABSENT:
-            return []
-
     def paths(self, folder: str) -> list[str]:
-        """Return the sorted paths of all files below a folder, relative to it. Empty: the folder does not exist."""
         top = self._root / folder
         found = []
         for path, _, names in os.walk(top, onerror=_raise_unless_absent, followlinks=True):
-            found += [(Path(path) / name).relative_to(top).as_posix() for name in names if not _is_temporary(name)]
+            # Those of `replacing` are being written.
+            whole = (name for name in names if not (name.startswith(".") and name.endswith(".tmp")))
+            found += [(Path(path) / name).relative_to(top).as_posix() for name in whole]
         return sorted(found)
 
     def versions(self, folder: str) -> dict[str, str]:
-        """Return path and version of all files below a folder: time of change, size and inode."""
         found = {}
         for path in self.paths(folder):
-            try:
+            with contextlib.suppress(*ABSENT):
                 stat = (self._root / folder / path).stat()
-            except ABSENT:
-                continue
-            found[path] = f"{stat.st_mtime_ns}.{stat.st_size}.{stat.st_ino}"
+                found[path] = f"{stat.st_mtime_ns}.{stat.st_size}.{stat.st_ino}"
         return found
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it exists."""
         with contextlib.suppress(*ABSENT):
             (self._root / path).unlink()
 
     def remove_below(self, folder: str) -> None:
-        """Remove a folder with all files below it, if it exists. A link in it is removed, not what it leads to."""
         if is_folder(self._root / folder):
             shutil.rmtree(self._root / folder)
 
     def remove_if_empty(self, folder: str) -> None:
-        """Remove a folder, unless it has files, is a link, or cannot be removed."""
         with contextlib.suppress(OSError):
             (self._root / folder).rmdir()
 
     def remove_empty_folders(self, folder: str) -> None:
-        """Remove a folder and the folders in it and above it that have no files."""
         for path, _, _ in os.walk(self._root / folder, topdown=False):
             self.remove_if_empty(path)
         for above in Path(folder).parents:
@@ -207,14 +252,12 @@ def as_os_error() -> Iterator[None]:
         raise (PermissionError if refused else OSError)(f"{type(error).__name__}: {error}") from error
 
 
-class ObjectStore:
-    """Objects in a bucket or container, through a file system of fsspec; the methods are those of `FolderStore`."""
+class ObjectStore(Store):
+    """Objects in a bucket or container, through a file system of fsspec."""
 
+    # Writes of objects are atomic, and Pulumi never reads `.bak`.
     keeps_backups = False
-    """Writes of objects are atomic, and Pulumi never reads `.bak`."""
-
     reads_at_once = 16
-    """Requests at the same time."""
 
     def __init__(self, files: Any, root: str) -> None:
         """Take a file system.
@@ -227,52 +270,31 @@ class ObjectStore:
         self._root = root.rstrip("/")
 
     @as_os_error()
-    def read(self, path: str) -> Stored | None:
-        """Return an object with its ETag. None: it does not exist."""
-        key = f"{self._root}/{path}"
-        try:
-            # The version first: content that is replaced in between then has another version.
-            tag = self._files.info(key, refresh=True).get("ETag")
-            return Stored(data=self._files.cat_file(key), tag=tag)
-        except FileNotFoundError:
-            return None
-
-    @as_os_error()
     def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of an object, by one request. None: it does not exist."""
         try:
             return bytes(self._files.cat_file(f"{self._root}/{path}"))
         except FileNotFoundError:
             return None
 
     @as_os_error()
+    def _tag(self, path: str) -> str | None:
+        tag: str | None = self._files.info(f"{self._root}/{path}", refresh=True).get("ETag")
+        return tag
+
+    @as_os_error()
     def open(self, path: str) -> BinaryIO | None:
-        """Open an object for reading, in blocks. None: it does not exist."""
         try:
             return cast("BinaryIO", self._files.open(f"{self._root}/{path}", "rb", cache_type="readahead"))
         except FileNotFoundError:
             return None
 
     @as_os_error()
-    def is_unchanged(self, path: str, stored: Stored) -> bool:
-        """Return whether an object still has the ETag of an earlier read, or without ETags the same content."""
-        key = f"{self._root}/{path}"
-        try:
-            if stored.tag is None:
-                return bool(self._files.cat_file(key) == stored.data)
-            return bool(self._files.info(key, refresh=True).get("ETag") == stored.tag)
-        except FileNotFoundError:
-            return False
-
-    @as_os_error()
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
-        """Write an object; a store with ETags refuses the write if the object is no longer `replaces`."""
         condition = {"IfMatch": replaces.tag} if replaces is not None and replaces.tag is not None else {}
         self._files.pipe_file(f"{self._root}/{path}", data, **condition)
 
     @as_os_error()
     def upload(self, path: str, source: BinaryIO) -> None:
-        """Write an object with all that can be read of a source: large ones in parts, all of them or none."""
         target = self._files.open(f"{self._root}/{path}", "wb", block_size=UPLOAD_BYTES)
         try:
             while block := source.read(UPLOAD_BYTES):
@@ -283,26 +305,9 @@ class ObjectStore:
             target.closed = True
             raise
 
-    def lock(self, path: str, data: bytes) -> None:
-        """Write a lock."""
-        self.write(path, data)
-
-    @as_os_error()
-    def names(self, folder: str) -> list[str]:
-        """Return the sorted names of the objects in a folder."""
-        try:
-            found = self._files.ls(f"{self._root}/{folder}", detail=True, refresh=True)
-        except FileNotFoundError:
-            return []
-        return sorted(item["name"].rpartition("/")[2] for item in found if item.get("type") == "file")
-
-    def paths(self, folder: str) -> list[str]:
-        """Return the sorted paths of all objects below a folder, relative to it: one request for 1,000 objects."""
-        return sorted(self.versions(folder))
-
     @as_os_error()
     def versions(self, folder: str) -> dict[str, str]:
-        """Return path and ETag of all objects below a folder, by one listing. Empty ETag: the store has none."""
+        """Return path and ETag of all objects below a folder: one request for 1,000 objects."""
         root = f"{self._root}/{folder}/" if folder else f"{self._root}/"
         try:
             found = self._files.find(root.rstrip("/"), detail=True)
@@ -315,30 +320,19 @@ class ObjectStore:
 
     @as_os_error()
     def remove(self, path: str) -> None:
-        """Remove an object, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(f"{self._root}/{path}")
 
     def remove_below(self, folder: str) -> None:
-        """Remove all objects below a folder."""
         for name in self.paths(folder):
             # An object of the folder's own name, or of a name that begins with it, is not below it.
             if name:
                 self.remove(f"{folder}/{name}")
 
-    def remove_if_empty(self, folder: str) -> None:
-        """Do nothing: an object store has no folders."""
-
-    def remove_empty_folders(self, folder: str) -> None:
-        """Do nothing: an object store has no folders."""
-
-
-Store = FolderStore | ObjectStore
-
 
 def is_object_store(url: str) -> bool:
     """Return whether a URL is of an object store that fsspec can read and write."""
-    return urlsplit(url).scheme in _OPENERS
+    return urlsplit(url).scheme in ("s3", "gs", "azblob")
 
 
 @as_os_error()
@@ -356,12 +350,12 @@ def open_objects(url: str, timeout_s: float = REQUEST_TIMEOUT_S) -> ObjectStore 
         PermissionError: The user has no credentials for it.
         OSError: The store refuses its settings, or the URL is not valid.
     """
-    address = urlsplit(url)
-    if address.scheme not in _OPENERS:
+    if not is_object_store(url):
         return None
+    address = urlsplit(url)
     given = {name: values[-1] for name, values in parse_qs(address.query).items()}
     try:
-        files = _OPENERS[address.scheme](given, timeout_s)
+        files = _open_files(address.scheme, given, timeout_s)
     except ImportError as error:
         logger.debug("objects at %s:// cannot be accessed directly: %s", address.scheme, error)
         return None
@@ -369,8 +363,18 @@ def open_objects(url: str, timeout_s: float = REQUEST_TIMEOUT_S) -> ObjectStore 
     return ObjectStore(files, "/".join(part for part in parts if part))
 
 
-def _open_s3(given: Mapping[str, str], timeout_s: float) -> Any:
-    s3fs = importlib.import_module("s3fs")
+def _open_files(scheme: str, given: Mapping[str, str], timeout_s: float) -> Any:
+    """Return the file system of a URL with these parameters."""
+    always: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+    if scheme == "gs":
+        return importlib.import_module("gcsfs").GCSFileSystem(**always)
+    if scheme == "azblob":
+        return importlib.import_module("adlfs").AzureBlobFileSystem(
+            account_name=given.get("storage_account") or os.environ.get("AZURE_STORAGE_ACCOUNT"),
+            account_key=os.environ.get("AZURE_STORAGE_KEY"),
+            sas_token=os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
+            **always,
+        )
     without_tls = _is_true(given.get("disableSSL")) or _is_true(given.get("disable_https"))
     endpoint = given.get("endpoint")
     if endpoint and "://" not in endpoint:
@@ -386,46 +390,16 @@ def _open_s3(given: Mapping[str, str], timeout_s: float) -> Any:
         config |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
     if _is_true(given.get("s3ForcePathStyle")) or _is_true(given.get("use_path_style")):
         config["s3"] = {"addressing_style": "path"}
-    files = s3fs.S3FileSystem(
+    files = importlib.import_module("s3fs").S3FileSystem(
         profile=given.get("profile"),
         endpoint_url=endpoint,
         use_ssl=not without_tls,
         client_kwargs={"region_name": given["region"]} if given.get("region") else {},
         config_kwargs=config,
-        use_listings_cache=False,
-        skip_instance_cache=True,
+        **always,
     )
     files.retries = 1
     return files
-
-
-def _open_gs(*_: object) -> Any:
-    gcsfs = importlib.import_module("gcsfs")
-    return gcsfs.GCSFileSystem(use_listings_cache=False, skip_instance_cache=True)
-
-
-def _open_azblob(given: Mapping[str, str], _: float) -> Any:
-    adlfs = importlib.import_module("adlfs")
-    return adlfs.AzureBlobFileSystem(
-        account_name=given.get("storage_account") or os.environ.get("AZURE_STORAGE_ACCOUNT"),
-        account_key=os.environ.get("AZURE_STORAGE_KEY"),
-        sas_token=os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
-        use_listings_cache=False,
-        skip_instance_cache=True,
-    )
-
-
-_OPENERS: dict[str, Callable[[Mapping[str, str], float], Any]] = {
-    "s3": _open_s3,
-    "gs": _open_gs,
-    "azblob": _open_azblob,
-}
-"""Scheme of a URL to the function that returns its file system, from its parameters and the timeout of a request."""
-
-
-def _is_temporary(name: str) -> bool:
-    """Return whether a file is being written by this package (`files.replacing`)."""
-    return name.startswith(".") and name.endswith(".tmp")
 
 
 def _raise_unless_absent(error: OSError) -> None:

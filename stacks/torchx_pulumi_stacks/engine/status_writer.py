@@ -21,15 +21,13 @@ from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.schedulers.registry import component_type, scheduler_names
 from torchx_pulumi.stack_state.checkpoint import (
     DAMAGED,
-    RESOURCES_PATH,
     SECRET,
     STACK,
-    STASH,
     WRITABLE_VERSIONS,
+    Checkpoint,
     decode_checkpoint,
     encode_checkpoint,
     parse_checkpoint,
-    with_values,
 )
 from torchx_pulumi.stack_state.stack_locks import Hold, OwnedLocks, retried, stack_lock
 from torchx_pulumi.storage.stores import Store, Stored
@@ -75,8 +73,9 @@ def _write(
     path, before = found
     try:
         # The change is made for the state that is read here, and written only if the state is the same under the lock.
-        text, written = changed(decode_checkpoint(before.data, path), change, program_stacks=program_stacks)
-        packed = encode_checkpoint(text, path)
+        checkpoint = parse_checkpoint(decode_checkpoint(before.data, path))
+        written = changed(checkpoint, change, program_stacks=program_stacks)
+        packed = encode_checkpoint(checkpoint, path) if written.outcome is Recorded.WRITTEN else b""
     except DAMAGED as error:
         # Cut off, or an old engine is writing it in place.
         logger.debug("checkpoint %s cannot be read: %s", path, error)
@@ -117,67 +116,55 @@ def _find(store: Store, place: StackRef) -> tuple[str, Stored] | None:
     return found[0] if len(found) == 1 else None
 
 
-def changed(text: str, change: StackChange, *, program_stacks: bool) -> tuple[str, Written]:
-    """Return the text of a checkpoint after a change, and the outcome; the same text unless it is WRITTEN.
-
-    Raises:
-        UnreadableStateError: The text is not a checkpoint.
-    """
-    checkpoint = parse_checkpoint(text)
+def changed(checkpoint: Checkpoint, change: StackChange, *, program_stacks: bool) -> Written:
+    """Apply a change to the resources of a checkpoint, which are to be written if the outcome is WRITTEN."""
     resources = checkpoint.resources
     if checkpoint.version not in WRITABLE_VERSIONS:
-        return text, Written(outcome=Recorded.LEFT)
+        return Written(outcome=Recorded.LEFT)
     if not resources or checkpoint.pending:
-        return text, Written(outcome=Recorded.DEFERRED)
-    is_app = any(item.get("type") == STASH and str(item.get("urn")).endswith(APP_SUFFIX) for item in resources)
+        return Written(outcome=Recorded.DEFERRED)
+    is_app = any(name.endswith(APP_SUFFIX) for name, _ in checkpoint.stashes())
     if not is_app and not program_stacks:
         # The stack of a user's own program, or of an unfinished launch.
-        return text, Written(outcome=Recorded.LEFT)
-    runs = [
-        place
-        for place, item in enumerate(resources)
-        if item.get("type") in {component_type(name) for name in scheduler_names()}
-        and not item.get("delete")
-        and (item.get("outputs") or {}).get("uid") == change.uid
-    ]
+        return Written(outcome=Recorded.LEFT)
+    types = {component_type(name) for name in scheduler_names()}
+    present = [item for item in resources if not item.get("delete")]
+    runs = [item["outputs"] for item in present if item.get("type") in types and item.get("outputs")]
+    runs = [outputs for outputs in runs if outputs.get("uid") == change.uid]
     if len(runs) != 1:
-        return text, Written(outcome=Recorded.KNOWN)
-    run = resources[runs[0]]["outputs"]
+        return Written(outcome=Recorded.KNOWN)
+    run = runs[0]
     if SECRET in json.dumps(run):
-        return text, Written(outcome=Recorded.LEFT)
-    before = Answer.of(run)
-    after = change.apply(before)
-    values: dict[tuple[str | int, ...], Any] = dict(_values((*RESOURCES_PATH, runs[0], "outputs"), run, after))
-    for place, item in enumerate(resources):
-        if item.get("type") != STACK or item.get("delete"):
-            continue
-        outputs, path = item.get("outputs") or {}, (*RESOURCES_PATH, place, "outputs")
+        return Written(outcome=Recorded.LEFT)
+    after = change.apply(Answer.of(run))
+    is_new = _take(run, after)
+    for outputs in (item["outputs"] for item in present if item.get("type") == STACK and item.get("outputs")):
         if "torchx" in outputs and SECRET in json.dumps(outputs if is_app else outputs["torchx"]):
-            return text, Written(outcome=Recorded.LEFT)
+            return Written(outcome=Recorded.LEFT)
         # A program may export the object of each of its jobs by another name, or something else as `torchx`.
         for name, output in outputs.items():
             if text_at(output, "app", "id") != run["app_id"] or SECRET in json.dumps(output):
                 continue
             if is_of_later_release(output):
-                return text, Written(outcome=Recorded.LEFT)
-            found = _values((*path, name), output, after)
-            if found and name == "torchx":
+                return Written(outcome=Recorded.LEFT)
+            if not _take(output, after):
+                continue
+            is_new = True
+            if name == "torchx":
                 flat = {key: after.observed.get(key) for key in ("state", "reason")}
-                found |= {(*path, key): value for key, value in flat.items() if isinstance(outputs.get(key), str)}
-            values |= found
-    if not values:
-        return text, Written(outcome=Recorded.KNOWN, answer=after)
-    return with_values(text, values), Written(outcome=Recorded.WRITTEN, answer=after)
+                outputs |= {key: value for key, value in flat.items() if isinstance(outputs.get(key), str)}
+    return Written(outcome=Recorded.WRITTEN if is_new else Recorded.KNOWN, answer=after)
 
 
-def _values(path: tuple[str | int, ...], outputs: Mapping[str, Any], after: Answer) -> dict[tuple[str | int, ...], Any]:
-    """Return the values of an output that differ from what its stack is to say, by their paths."""
-    values: dict[str, Any] = {}
+def _take(outputs: dict[str, Any], after: Answer) -> bool:
+    """Put into an output what its stack is to say. False: the output says it already."""
+    is_new = False
     if after.observed and _without_none(outputs.get("observed")) != _without_none(after.observed):
-        values["observed"] = _without_none(after.observed)
+        outputs["observed"], is_new = _without_none(after.observed), True
     if after.requested != read_requested(outputs.get("requested")):
-        values["requested"] = _without_none(write_requested(after.requested)) if after.requested else None
-    return {(*path, name): value for name, value in values.items()}
+        outputs["requested"] = _without_none(write_requested(after.requested)) if after.requested else None
+        is_new = True
+    return is_new
 
 
 def _without_none(value: Any) -> Any:

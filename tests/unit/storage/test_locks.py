@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.storage import locks
-from torchx_pulumi.storage.locks import held, locked
+from torchx_pulumi.storage import owners as locks
+from torchx_pulumi.storage.owners import held, locked
 
 # Python 3.12 and later warn of a fork in a process with threads, which is what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

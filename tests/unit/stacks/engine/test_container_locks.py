@@ -63,7 +63,7 @@ class Containers:
         else:
             self._patch.setenv("TORCHX_PULUMI_POD_UID", pod_uid)
         # As in a process that has just begun.
-        self._patch.setattr(stack_locks, "_seed", str(proc))
+        self._patch.setattr(stack_locks, "_left", set())
         return AutomationDriver(self._folder / f"home-{pod_uid}")
 
     def lock(self, driver: AutomationDriver) -> None:
@@ -74,7 +74,7 @@ class Containers:
 
     @property
     def locks(self) -> list[str]:
-        return self.store.names(lock_folder(self.place))
+        return self.store.paths(lock_folder(self.place))
 
     def write(self, driver: AutomationDriver) -> Recorded:
         return driver.record_at(self.place, StackChange(uid=str(END["uid"]), observed=END)).outcome

@@ -61,7 +61,8 @@ def test_a_lock_of_a_running_process_is_alive(locks: OwnedLocks) -> None:
 
 def test_a_number_that_was_given_out_again_is_not_the_noted_process(locks: OwnedLocks) -> None:
     path = locks.note(os.getpid())
-    path.write_text(json.dumps({**json.loads(path.read_text()), "started": "another boot:1"}))
+    note = json.loads(path.read_text())
+    path.write_text(json.dumps({**note, "holder": {**note["holder"], "started": "another boot:1"}}))
     assert locks.is_dead(lock(os.getpid()))
 
 
@@ -69,7 +70,7 @@ def test_a_number_that_was_given_out_again_is_not_the_noted_process(locks: Owned
 def test_a_note_of_another_namespace_or_boot_proves_nothing(locks: OwnedLocks, elsewhere: dict[str, Any]) -> None:
     path = locks.note(GONE)
     note = json.loads(path.read_text())
-    path.write_text(json.dumps({**note, "by": {**note["by"], **elsewhere}}))
+    path.write_text(json.dumps({**note, "holder": {**note["holder"], **elsewhere}}))
     assert not locks.is_dead(lock(GONE))
 
 
@@ -86,7 +87,7 @@ def test_an_engine_whose_starter_was_killed_before_it_noted_the_number(locks: Ow
     path = locks.note()
     assert not locks.is_dead(lock(GONE))  # the starter is this process, which lives
     note = json.loads(path.read_text())
-    path.write_text(json.dumps({**note, "by": {**note["by"], "pid": GONE}}))
+    path.write_text(json.dumps({**note, "holder": {**note["holder"], "pid": GONE}}))
     assert locks.is_dead(lock(GONE))
     assert not locks.is_dead(lock(os.getpid()))
 
@@ -94,7 +95,7 @@ def test_an_engine_whose_starter_was_killed_before_it_noted_the_number(locks: Ow
 def test_a_lock_that_this_process_writes_itself_is_noted_as_no_engine(locks: OwnedLocks, tmp_path: Path) -> None:
     path = locks.note(os.getpid(), engine=False)
     (note,) = locks.notes()
-    assert (note.pid, note.engine, note.running) == (os.getpid(), False, None)
+    assert (note.holder.pid, note.engine, note.running) == (os.getpid(), False, None)
     locks.forget(path)
     assert list((tmp_path / "work").iterdir()) == []
 
@@ -135,7 +136,7 @@ def test_an_engine_is_noted_while_it_runs_and_forgotten_where_it_ended_well(lock
         f"folder = pathlib.Path({str(tmp_path / 'work' / 'locks')!r})\n"
         "while True:\n"
         "    text = [p.read_text() for p in folder.glob('*.json')]\n"
-        "    if text and json.loads(text[0])['pid'] is not None:\n"
+        "    if text and not json.loads(text[0])['starts']:\n"
         "        break\n"
         "print(text[0])\n"
         "sys.exit(3 if 'fail' in sys.argv else 0)\n"
@@ -297,11 +298,11 @@ def test_a_note_survives_being_written_and_read(locks: OwnedLocks) -> None:
     path = locks.note()
     locks.note_pid(path, os.getpid())
     (note,) = locks.notes()
-    assert (note.pid, note.engine, note.running) == (os.getpid(), True, os.getpid())
-    assert dataclasses.replace(note.by, claim="", seen_at=None, lease_until=None) == dataclasses.replace(
+    assert (note.holder.pid, note.engine, note.running) == (os.getpid(), True, os.getpid())
+    assert dataclasses.replace(note.holder, claim="", seen_at=None, lease_until=None) == dataclasses.replace(
         this_process(), claim="", seen_at=None, lease_until=None
     )
-    assert LockNote(by=note.by).running is None
+    assert LockNote(starts=True, holder=note.holder).running is None
 
 
 def test_the_workplace_keeps_the_notes(make_order: Callable[..., Any], tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_decision_is_made_under_the_lock_and_nothing_changes_without_it(
     before, held = all_files(store), []
 
     def refuse(_text: str) -> bool:
-        held.extend(store.names(lock_folder(PLACE)))
+        held.extend(store.paths(lock_folder(PLACE)))
         return False
 
     assert remove_stack(store, PLACE, locks, refuse) is Forgotten.KEPT
@@ -119,7 +119,7 @@ def test_two_processes_that_lock_at_the_same_moment_remove_nothing(locks: OwnedL
     asked: list[str] = []
     assert remove_stack(store, PLACE, locks, lambda text: not asked.append(text)) is Forgotten.DEFERRED
     assert asked == []
-    assert store.names(lock_folder(PLACE)) == ["of-somebody.json"]
+    assert store.paths(lock_folder(PLACE)) == ["of-somebody.json"]
 
 
 class Failing:
@@ -158,7 +158,7 @@ def test_a_removal_that_stops_anywhere_leaves_the_state_and_is_completed(
             break
         assert outcome is Forgotten.DEFERRED
         assert store.read_bytes(".pulumi/stacks/torchx/default.train-1.json") is not None
-        assert store.names(lock_folder(PLACE)) == []
+        assert store.paths(lock_folder(PLACE)) == []
         assert remove_stack(store, PLACE, locks, lambda text: text == STATE) is Forgotten.REMOVED
         assert all_files(store) == others
     assert removals > 5

@@ -28,6 +28,7 @@ from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.stack_state.backend import open_store
+from torchx_pulumi.stack_state.checkpoint import encode_checkpoint, parse_checkpoint
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder
 from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store, Stored
 from torchx_pulumi_stacks.engine import AutomationDriver, status_writer
@@ -120,8 +121,8 @@ def test_an_end_is_written_and_nothing_else_changes(store: Store, locks: OwnedLo
     assert json.loads(stored.data) == wanted
     # As Pulumi keeps it in a folder: what was there before the last write.
     assert store.read(f"{PATH}.bak") == (Stored(data=before) if store.keeps_backups else None)
-    assert store.names(lock_folder(PLACE)) == []
-    assert store.names(".pulumi/locks/organization/torchx") == []
+    assert store.paths(lock_folder(PLACE)) == []
+    assert store.paths(".pulumi/locks/organization/torchx") == []
     assert list((tmp_path / "engine").rglob("*.json")) == []
     assert write(store, END, locks) is Recorded.KNOWN
 
@@ -140,7 +141,7 @@ def test_a_stack_that_is_locked_is_left_alone_until_it_is_not(store: Store, lock
     store.lock(f"{lock_folder(PLACE)}/of-somebody.json", b"{}")
     assert write(store, END, locks) is Recorded.DEFERRED
     assert store.read(PATH) == Stored(data=before)
-    assert store.names(lock_folder(PLACE)) == ["of-somebody.json"]
+    assert store.paths(lock_folder(PLACE)) == ["of-somebody.json"]
     store.remove(f"{lock_folder(PLACE)}/of-somebody.json")
     assert write(store, END, locks) is Recorded.WRITTEN
 
@@ -164,7 +165,7 @@ def test_of_two_that_come_at_once_this_one_stands_back(store: Store, locks: Owne
     racing: Any = Racing(store)
     assert write(racing, END, locks) is Recorded.DEFERRED
     assert store.read(PATH) == Stored(data=before)
-    assert store.names(lock_folder(PLACE)) == ["of-somebody.json"]
+    assert store.paths(lock_folder(PLACE)) == ["of-somebody.json"]
 
 
 def changed(**changes: Any) -> Any:
@@ -208,7 +209,7 @@ def test_a_state_that_allows_no_write_is_left_alone(
     before = put(store, whole)
     assert write(store, END, locks) is outcome
     assert store.read(PATH) == Stored(data=before)
-    assert store.names(lock_folder(PLACE)) == []
+    assert store.paths(lock_folder(PLACE)) == []
 
 
 def test_no_stack_and_one_that_is_no_checkpoint(store: Store, locks: OwnedLocks) -> None:
@@ -220,7 +221,9 @@ def test_no_stack_and_one_that_is_no_checkpoint(store: Store, locks: OwnedLocks)
 def test_a_program_that_exports_something_else_keeps_that() -> None:
     whole = checkpoint()
     whole["checkpoint"]["latest"]["resources"][0]["outputs"] = {"state": "mine"}
-    text, _ = status_writer.changed(json.dumps(whole), StackChange(uid="u-1", observed=END), program_stacks=False)
+    parsed = parse_checkpoint(json.dumps(whole))
+    status_writer.changed(parsed, StackChange(uid="u-1", observed=END), program_stacks=False)
+    text = encode_checkpoint(parsed, PATH)
     wanted = copy.deepcopy(whole)
     wanted["checkpoint"]["latest"]["resources"][1]["outputs"]["observed"] = WRITTEN
     assert json.loads(text) == wanted
@@ -241,7 +244,7 @@ def test_many_writers_at_once_lose_nothing(store: Store, locks: OwnedLocks) -> N
     stored = store.read(PATH)
     assert stored is not None
     assert outputs(stored.data)["torchx"]["observed"]["attempt"] == 8
-    assert store.names(lock_folder(PLACE)) == []
+    assert store.paths(lock_folder(PLACE)) == []
 
 
 def test_a_reader_who_may_not_write_is_no_error(locks: OwnedLocks, tmp_path: Path) -> None:
@@ -285,7 +288,7 @@ print(os.getpid())
     }
     store.lock(path, json.dumps(content).encode())
     assert write(store, END, locks) is Recorded.WRITTEN
-    assert store.names(lock_folder(PLACE)) == []
+    assert store.paths(lock_folder(PLACE)) == []
 
 
 def test_a_lock_of_a_living_process_of_ours_is_respected(store: Store, locks: OwnedLocks) -> None:
@@ -315,10 +318,10 @@ def test_a_lock_that_could_not_be_removed_is_removed_by_the_next_call_of_the_pro
     put(store, checkpoint())
     failing: Any = Failing(store)
     assert write(failing, END, locks) is Recorded.DEFERRED
-    assert len(store.names(lock_folder(PLACE))) == 1
+    assert len(store.paths(lock_folder(PLACE))) == 1
     again = {**END, "attempt": 2}
     assert write(store, again, locks) is not Recorded.DEFERRED
-    assert store.names(lock_folder(PLACE)) == []
+    assert store.paths(lock_folder(PLACE)) == []
 
 
 def test_a_lock_in_a_folder_that_was_unmounted_meanwhile_is_removed_when_it_is_back(
@@ -334,9 +337,9 @@ def test_a_lock_in_a_folder_that_was_unmounted_meanwhile_is_removed_when_it_is_b
     put(store, checkpoint())
     assert write(Unmounted(tmp_path / "backend"), END, locks) is Recorded.DEFERRED
     (tmp_path / "away").rename(tmp_path / "backend")
-    assert len(store.names(lock_folder(PLACE))) == 1
+    assert len(store.paths(lock_folder(PLACE))) == 1
     assert write(store, END, locks) is Recorded.WRITTEN
-    assert store.names(lock_folder(PLACE)) == []
+    assert store.paths(lock_folder(PLACE)) == []
 
 
 @pytest.mark.parametrize("forked", ["before", "while it is held"])
@@ -365,15 +368,15 @@ pid = None
 if {forked == "before"!r}:
     pid = os.fork() or child()
 with stack_lock(store, place, owned):
-    own = store.names(lock_folder(place))
+    own = store.paths(lock_folder(place))
     pid = pid or os.fork()
     if pid:
         os.write(locked[1], b"x")
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), store.names(lock_folder(place)) == own)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), store.paths(lock_folder(place)) == own)
 if not pid:
     # It has left the block of its parent.
     child()
-print(store.names(lock_folder(place)))
+print(store.paths(lock_folder(place)))
 """
     ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
     assert ended.stdout.splitlines() == ["0 True", "[]"]
@@ -449,7 +452,7 @@ def test_a_slow_store_is_written_with_few_requests_under_the_lock(
         # The lock itself and its removal count half each.
         assert (len(under_lock) - 1) * request_s <= 1.0
         assert under_lock[-1] == "rm_file"
-        assert store.names(lock_folder(PLACE)) == []
+        assert store.paths(lock_folder(PLACE)) == []
     finally:
         files._files.rm("/bucket", recursive=True)
 
@@ -473,7 +476,7 @@ def test_a_checkpoint_that_changes_before_the_lock_is_judged_again(store: Store,
     assert (outputs(stored.data)["mine"], outputs(stored.data)["state"]) == (13, "SUCCEEDED")
     changing.changes = 9
     assert write(changing, {**END, "attempt": 2}, locks) is Recorded.DEFERRED
-    assert store.names(lock_folder(PLACE)) == []
+    assert store.paths(lock_folder(PLACE)) == []
 
 
 class NoCredentialsError(Exception):
