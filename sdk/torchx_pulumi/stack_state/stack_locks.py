@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import hashlib
 import json
 import os
 import random
@@ -49,8 +50,15 @@ HOLD_S = 1.0
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Pauses between attempts while another process holds the lock."""
 
-_left: set[str] = set()
-"""Paths of locks that this process has given up and could not remove."""
+_seed = uuid.uuid4().hex
+
+_held: set[str] = set()
+"""Names of the locks that this process holds now. A forked child has a copy, and begins its own names otherwise."""
+
+
+def _own() -> str:
+    """Return the beginning of the names of this process' locks."""
+    return hashlib.sha256(f"{_seed} {os.getpid()}".encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +165,9 @@ class OwnedLocks:
 
     def is_dead(self, lock: Lock) -> bool:
         """Return whether a lock is our own, and its process has ended or could not remove it."""
-        own, other = container(), lock.container
+        name, own, other = (lock.path or "").rpartition("/")[2], container(), lock.container
+        # A folder that was not mounted, or a store that did not answer, may still have what was removed.
+        is_left = name.startswith(_own()) and name not in _held
         # Another start within the pod is that of an earlier container.
         is_earlier = (
             own is not None
@@ -166,7 +176,7 @@ class OwnedLocks:
             and isinstance(other.get("started"), str)
             and other["started"] != own["started"]
         )
-        return lock.path in _left or is_earlier or any(note.is_dead(lock) for note in self.notes())
+        return is_left or is_earlier or any(note.is_dead(lock) for note in self.notes())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +202,7 @@ def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: flo
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
     `Hold.has_time` before it changes anything.
     """
-    folder, name, pid = lock_folder(place), f"{uuid.uuid4()}.json", os.getpid()
+    folder, name, pid = lock_folder(place), f"{_own()}{str(uuid.uuid4())[8:]}.json", os.getpid()
     if clear_locks(store, folder, owned.is_dead):
         yield None
         return
@@ -202,6 +212,7 @@ def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: flo
     # Pulumi ignores a field that it does not know.
     content |= {} if (own := container()) is None else {"container": own}
     begun = time.monotonic()
+    _held.add(name)
     try:
         store.lock(path, json.dumps(content, separators=(",", ":")).encode())
         request_s = time.monotonic() - begun
@@ -212,10 +223,9 @@ def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: flo
     finally:
         # A child that was forked in the block leaves the lock to its parent.
         if os.getpid() == pid:
-            _left.add(path)
             # If the lock cannot be removed, its note stays.
+            _held.discard(name)
             store.remove(path)
-            _left.discard(path)
             owned.forget(note)
 
 

@@ -63,7 +63,7 @@ class Containers:
         else:
             self._patch.setenv("TORCHX_PULUMI_POD_UID", pod_uid)
         # As in a process that has just begun.
-        self._patch.setattr(stack_locks, "_left", set())
+        self._patch.setattr(stack_locks, "_seed", str(proc))
         return AutomationDriver(self._folder / f"home-{pod_uid}")
 
     def lock(self, driver: AutomationDriver) -> None:

@@ -621,10 +621,9 @@ def test_a_look_is_judged_by_what_the_stack_has_under_the_lock(store: Store, loc
             self._store.lock(path, data)
             if self.requests:
                 self.requests -= 1
-                text, _ = status_writer.changed(
-                    json.dumps(checkpoint()), StackChange(uid="u-1", request=CANCEL), program_stacks=False
-                )
-                self._store.write(PATH, text.encode())
+                other = parse_checkpoint(json.dumps(checkpoint()))
+                status_writer.changed(other, StackChange(uid="u-1", request=CANCEL), program_stacks=False)
+                self._store.write(PATH, encode_checkpoint(other, PATH))
 
     requesting: Any = Requesting(store)
     written = write_status(requesting, PLACE, StackChange(uid="u-1", look=gone()), locks)
