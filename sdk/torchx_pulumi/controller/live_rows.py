@@ -21,7 +21,6 @@ from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.fleet.collect.live import Target, find_target
 from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.kube import Cluster, KubernetesCluster
-from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.requested import follows
 from torchx_pulumi.runs.whereabouts import Connect
@@ -103,11 +102,10 @@ class _WantedStacks:
     def updating(self) -> frozenset[StackName]:
         return self._source.stacks.updating()
 
-    def export(self, ref: StackRef) -> str | None:
-        text = self._source.stacks.export(ref)
+    def read(self, name: StackName) -> str | None:
+        text = self._source.stacks.read(name)
         if text is not None:
-            stack = ref.stack if ref.organization == ORGANIZATION else f"{ref.organization}/{ref.stack}"
-            self._take(StackName(project=ref.project, stack=stack), text)
+            self._take(name, text)
         return text
 
 

@@ -14,7 +14,6 @@ from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, compact, kept_of_observed, read_stack_apps
 from torchx_pulumi.kube import run_concurrently
-from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.stack_state.backend import backend_folder
@@ -199,7 +198,7 @@ class TrackedStacks:
             DeployError: It cannot be read.
         """
         try:
-            return self._stacks[app.backend].export(app.place)
+            return self._stacks[app.backend].read(app.stack)
         except TorchxPulumiError:
             self.reopen(app.backend)
             raise
@@ -235,13 +234,11 @@ class TrackedStacks:
 
     def _read(self, backend: str, stacks: ListedStacks, name: StackName) -> dict[str, TrackedApp] | None:
         """Return the apps of a stack. None: it cannot be read now."""
-        owner, _, stack = name.stack.rpartition("/")
-        place = StackRef(backend=backend, project=name.project, stack=stack, organization=owner or ORGANIZATION)
         problem = f"stack {name} of {backend}"
         try:
-            text = stacks.export(place)
+            text = stacks.read(name)
             # Without a checkpoint it was removed after it was listed.
-            apps = [] if text is None else read_stack_apps(text, place, name)
+            apps = [] if text is None else read_stack_apps(text, name.at(backend), name)
         except (TorchxPulumiError, *DAMAGED) as error:
             self._reporter.begin(problem, f"{problem} cannot be read: {error}; it is tried again")
             with self._guard:

@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 from torchx_pulumi.log_archive.keys import RECORD, RunKey, escape, is_file_of_run, read_key
 from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, read_run, write_run
 from torchx_pulumi.model.errors import ClusterError, DeployError
-from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store
+from torchx_pulumi.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Archive:
     @property
     def _store(self) -> Store:
         # Two threads may both call the function; one of their stores is dropped.
-        if not isinstance(self._given, (FolderStore, ObjectStore)):
+        if not isinstance(self._given, Store):
             self._given = self._given()
         return self._given
 

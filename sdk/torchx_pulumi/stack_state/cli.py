@@ -7,7 +7,6 @@ variables are made absolute.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -15,7 +14,6 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +29,8 @@ from torchx_pulumi.stack_state.backend import (
     state_folder,
     without_credentials,
 )
-from torchx_pulumi.storage.files import is_file, make_folder, replacing
+from torchx_pulumi.storage.files import is_file, replacing
+from torchx_pulumi.storage.owners import locked
 
 PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
@@ -104,28 +103,16 @@ _LISTS = ("KUBECONFIG", "PATH")
 
 def cli_environment() -> dict[str, str]:
     """Return the environment of this process with absolute paths, without variables that change what a command does."""
-    env = {
-        name: value for name, value in os.environ.items() if name not in DROPPED and not name.startswith(DROPPED_START)
-    }
-    for name in _FILES:
-        if env.get(name):
-            env[name] = absolute_path(env[name])
-    for name in _LISTS:
-        if env.get(name):
-            env[name] = os.pathsep.join(part and absolute_path(part) for part in env[name].split(os.pathsep))
+
+    def absolute(path: str) -> str:
+        # That of pathlib raises for `~` of an unknown user.
+        return path and str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111
+
+    kept = {name: text for name, text in os.environ.items() if name not in DROPPED}
+    env = {name: text for name, text in kept.items() if not name.startswith(DROPPED_START)}
+    env |= {name: absolute(env[name]) for name in _FILES if name in env}
+    env |= {name: os.pathsep.join(map(absolute, env[name].split(os.pathsep))) for name in _LISTS if name in env}
     return env
-
-
-def absolute_path(path: str) -> str:
-    """Return an absolute path; `~` is a home folder.
-
-    >>> absolute_path("/etc/kube/config")
-    '/etc/kube/config'
-    """
-    try:
-        return str(Path(path).expanduser().absolute())
-    except RuntimeError:  # `~` of an unknown user
-        return str(Path(path).absolute())
 
 
 def engine_url(backend: str) -> str:
@@ -161,47 +148,22 @@ def passphrase_file() -> Path:
     path = state_folder() / "passphrase"
     try:
         if not is_file(path):
-            make_folder(path.parent)
-            # Of several processes, the first one's passphrase stays.
-            with contextlib.suppress(FileExistsError), replacing(path, mode=0o600, sync=True, new=True) as file:
-                file.write(secrets.token_urlsafe(32).encode())
-        _wait_for_text(path)
+            with locked(path.parent):
+                # Of several processes, the first one's passphrase stays.
+                if not is_file(path):
+                    with replacing(path, mode=0o600, sync=True) as file:
+                        file.write(secrets.token_urlsafe(32).encode())
+        if path.stat().st_size == 0:
+            raise DeployError(
+                f"the passphrase file {path} is empty: remove it, and a new passphrase is made; or restore its "
+                "content, without which the secrets in the states of past runs cannot be read"
+            )
     except OSError as error:
         raise DeployError(
             f"the passphrase file {path} cannot be made or read: {error.strerror or error}; free space, correct its "
             f"permissions, or set {PASSPHRASE_VARIABLES[1]} to a file of yours"
         ) from error
     return path
-
-
-def _wait_for_text(path: Path) -> None:
-    """Wait until a file has content: without hard links, another process may still be writing it."""
-    end = time.monotonic() + 1.0
-    while path.stat().st_size == 0:
-        if time.monotonic() > end:
-            raise DeployError(
-                f"the passphrase file {path} is empty: remove it, and a new passphrase is made; or restore its "
-                "content, without which the secrets in the states of past runs cannot be read"
-            )
-        time.sleep(0.01)
-
-
-def stack_environment(ref: StackRef) -> dict[str, str]:
-    """Return the environment in which the CLI finds the backend of a stack and its secrets.
-
-    Raises:
-        DeployError: The passphrase file cannot be written, or the credentials of the backend are unknown.
-    """
-    env = {
-        **_query_environment(ref.backend),
-        "PULUMI_BACKEND_URL": engine_url(backend_url(ref.backend)),
-        # Without it, only commands of the Automation API accept --event-log.
-        "PULUMI_DEBUG_COMMANDS": "true",
-        # The state of one app is small and is not edited; each backup is one more file to write.
-        "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
-    }
-    file = default_passphrase_file(ref, env)
-    return env if file is None else {**env, PASSPHRASE_VARIABLES[1]: file}
 
 
 def default_passphrase_file(ref: StackRef, env: Mapping[str, str]) -> str | None:
@@ -225,9 +187,20 @@ def engine_environment(entry: RunEntry, key: str) -> dict[str, str]:
     Raises:
         DeployError: The passphrase file cannot be written, or the credentials of the backend are unknown.
     """
-    env = {**stack_environment(entry.place), PLACE_VARIABLE: key}
-    kubeconfig = entry.kubeconfig or entry.ambient_kubeconfig
-    return env if kubeconfig is None else {**env, "KUBECONFIG": kubeconfig}
+    env = {
+        **_query_environment(entry.place.backend),
+        "PULUMI_BACKEND_URL": engine_url(backend_url(entry.place.backend)),
+        # Without it, only commands of the Automation API accept --event-log.
+        "PULUMI_DEBUG_COMMANDS": "true",
+        # The state of one app is small and is not edited; each backup is one more file to write.
+        "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
+        PLACE_VARIABLE: key,
+    }
+    named = {
+        PASSPHRASE_VARIABLES[1]: default_passphrase_file(entry.place, env),
+        "KUBECONFIG": entry.kubeconfig or entry.ambient_kubeconfig,
+    }
+    return env | {name: file for name, file in named.items() if file is not None}
 
 
 def find_cli() -> str:
@@ -339,8 +312,8 @@ def choose_organization(backend: str, option: str | None = None) -> str:
     key = (backend, cli_environment().get("PULUMI_DEFAULT_ORGANIZATION", ""))
     if key not in _default_organizations:
         found = _ask(backend, ["org", "get-default"]).strip()
-        if not found or found == NO_DEFAULT:
-            found = _user(_ask(backend, ["whoami", "--json"]))
+        if found in ("", NO_DEFAULT):
+            found = _ask(backend, ["whoami"]).strip()
         if not _ORGANIZATION_NAME.fullmatch(found):
             raise DeployError(
                 f"the Pulumi backend {backend}: the CLI names no default organization; name one by the option "
@@ -358,11 +331,3 @@ def _ask(backend: str, words: Sequence[str]) -> str:
             f"`pulumi login {backend}`, or name the organization by the option pulumi_organization"
         )
     return done.stdout
-
-
-def _user(text: str) -> str:
-    """Return the user that `pulumi whoami --json` names. Empty: it names none."""
-    try:
-        return str(json.loads(text).get("user") or "")
-    except (ValueError, AttributeError):
-        return ""

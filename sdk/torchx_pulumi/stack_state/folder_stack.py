@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import re
 import shutil
 import stat
@@ -19,25 +18,22 @@ from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.stack_state.backend import backend_folder, own_backend
-from torchx_pulumi.stack_state.checkpoint import (
-    Checkpoint,
-    UnreadableStateError,
-    checkpoint_text,
-    decode_checkpoint,
-    parse_checkpoint,
-)
+from torchx_pulumi.stack_state.checkpoint import checkpoint_text
 from torchx_pulumi.stack_state.stack_locks import Lock, clear_locks, lock_folder, read_locks
 from torchx_pulumi.storage.files import is_file, is_folder, names_in, os_error_reason, replacing, share
 from torchx_pulumi.storage.stores import FolderStore
+
+SUFFIXES = (".json", ".json.gz")
+"""Suffixes of the checkpoint files that are read directly."""
 
 MIN_FREE_BYTES = 1_000_000
 """Free space that a launch requires. Its state and history take a tenth of it."""
 
 META_PATH = ".pulumi/meta.yaml"
-META = "version: 1\n"
+META = b"version: 1\n"
 """Content of that file in the layout with one folder per project."""
 
-_VERSION = re.compile(r"^version:\s*(\d+)\s*$", re.MULTILINE)
+_VERSION = re.compile(rb"^version:\s*(\d+)\s*$", re.MULTILINE)
 
 _STATES = re.compile(r"\.(json|yaml|yml)(\.gz|\.zst)?$")
 """Suffixes of all state files that Pulumi writes."""
@@ -67,40 +63,17 @@ class FolderStack:
         Raises:
             FileExistsError: The stack exists.
         """
-        name, meta, folder = f"{ORGANIZATION}/{self._ref.project}/{self._ref.stack}", META.encode(), self.path.parent
+        name, folder = f"{ORGANIZATION}/{self._ref.project}/{self._ref.stack}", self.path.parent
         is_own = self._root == backend_folder(own_backend())
         with _backend_errors(self._ref.backend):
             folder.mkdir(mode=0o700 if is_own else 0o777, parents=True, exist_ok=True)
             share(self._root, self._root / ".pulumi", folder.parent, folder)
             # Pulumi treats a folder with stacks and without this file as one of the old layout.
             with contextlib.suppress(FileExistsError), replacing(self._root / META_PATH, new=True, sync=True) as file:
-                file.write(meta)
+                file.write(META)
             with replacing(self.path, new=True, sync=True) as file:
                 file.write(checkpoint_text(name).encode())
             share(self._root, self._root / META_PATH, self.path)
-
-    def read(self) -> Checkpoint | None:
-        """Return the state; if it was cut off, the state before it. None: the stack does not exist.
-
-        Raises:
-            BackendAbsentError: The folder holds no backend.
-        """
-        path = self._present()
-        if path is None:
-            check_there(self._root, self._ref.backend)
-            return None
-        with _backend_errors(self._ref.backend):
-            try:
-                return _read(path)
-            except FileNotFoundError:
-                return None
-            except UnreadableStateError as error:
-                try:
-                    return _read(path.with_name(f"{path.name}.bak"), outdated=True)
-                except (OSError, UnreadableStateError):
-                    raise DeployError(
-                        f"the state {path} cannot be read: {error}; it was edited, or is being written", retryable=True
-                    ) from error
 
     def restore(self) -> None:
         """Replace a state that was cut off by the state before it."""
@@ -126,15 +99,15 @@ class FolderStack:
             return read_locks(self._store, self._locks)
 
     def clear_locks(self, is_dead: Callable[[Lock], bool]) -> list[Lock]:
-        """Remove locks of dead engines, and attribute files that were cut off; return the other locks.
+        """Remove locks of dead engines, and attribute files, which a kill may have cut off; return the other locks.
 
         Args:
             is_dead: Returns whether the engine of a lock has ended.
         """
         with _backend_errors(self._ref.backend):
             for path in self.path.parent.glob(f"{self._ref.stack}.json*.attrs"):
-                if not _is_json(path):
-                    path.unlink(missing_ok=True)
+                # Nothing reads them, but an engine refuses one that is cut off.
+                path.unlink(missing_ok=True)
             return clear_locks(self._store, self._locks, is_dead)
 
     def sweep(self, *, state: bool) -> None:
@@ -172,16 +145,11 @@ def check_layout(root: Path, backend: str) -> None:
     Raises:
         DeployError: The folder has another layout, or cannot be read.
     """
-    where = f"the Pulumi backend {without_password(backend)}"
-    folder = root / ".pulumi"
-    meta = folder / "meta.yaml"
-    try:
-        found = _VERSION.search(meta.read_text(encoding="utf-8")) if is_file(meta) else None
+    where, meta = f"the Pulumi backend {without_password(backend)}", root / META_PATH
+    with _backend_errors(backend):
+        found = _VERSION.search(meta.read_bytes()) if is_file(meta) else None
         version = int(found[1]) if found is not None else None
-        old = [] if version else [name for name in names_in(folder / "stacks") if _STATES.search(name)]
-    except (OSError, UnicodeDecodeError) as error:
-        known = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error), str(meta))
-        raise backend_error(backend, known) from error
+        old = [] if version else [name for name in names_in(root / ".pulumi/stacks") if _STATES.search(name)]
     if old or version == 0:
         stacks = f" ({', '.join(old[:3])}{', ...' if len(old) > 3 else ''})" if old else ""
         raise DeployError(
@@ -251,17 +219,3 @@ def _permissions(error: OSError) -> str:
         owner = f"user {found.st_uid}, group {found.st_gid}"
         return f": {what}has mode {stat.S_IMODE(found.st_mode):04o} and belongs to {owner}"
     return ""
-
-
-def _read(path: Path, *, outdated: bool = False) -> Checkpoint:
-    return parse_checkpoint(decode_checkpoint(path.read_bytes(), path.name), outdated=outdated)
-
-
-def _is_json(path: Path) -> bool:
-    try:
-        json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return True
-    except ValueError:
-        return False
-    return True

@@ -7,14 +7,17 @@ never reported as absent.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
@@ -25,20 +28,22 @@ from torchx_pulumi.stack_state.checkpoint import (
     UnreadableStateError,
     decode_checkpoint,
     parse_checkpoint,
+    read_app,
 )
-from torchx_pulumi.stack_state.cli import NO_STACK, check_organization, choose_organization, last_lines, query
-from torchx_pulumi.stack_state.folder_stack import FolderStack, backend_error, check_there
+from torchx_pulumi.stack_state.cli import NO_STACK, check_organization, last_lines, query
+from torchx_pulumi.stack_state.folder_stack import SUFFIXES, backend_error, check_there
 from torchx_pulumi.stack_state.stack_locks import LOCKS
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S, FolderStore, Store, is_object_store
 
 logger = logging.getLogger(__name__)
 
 STACKS = ".pulumi/stacks"
-SUFFIXES = (".json", ".json.gz")
-"""Suffixes of the checkpoint files that are read directly."""
 
 CLI_SUFFIX = ".json.zst"
 """Suffix of the checkpoint files that only the CLI reads."""
+
+PAUSE_S = 30.0
+"""A backend that could not be read is read again after so long: a list of apps would wait for it once for each app."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,26 +58,59 @@ class StackName:
     def __str__(self) -> str:
         return f"{self.project}/{self.stack}" if self.project else self.stack
 
+    @classmethod
+    def of(cls, ref: StackRef) -> StackName:
+        """Return the name of a stack in its backend."""
+        owner = "" if ref.organization == ORGANIZATION else f"{ref.organization}/"
+        return cls(project=ref.project, stack=f"{owner}{ref.stack}")
+
+    def at(self, backend: str) -> StackRef:
+        """Return the stack of this name in a backend."""
+        owner, _, stack = self.stack.rpartition("/")
+        return StackRef(backend=backend, project=self.project, stack=stack, organization=owner or ORGANIZATION)
+
 
 class ListedStacks(Protocol):
-    """What is needed to follow the stacks of a backend."""
+    """The stacks of a backend: StoredStacks and CliStacks."""
 
     @property
     def reads_at_once(self) -> int:
         """Return how many threads may read at the same time."""
 
     def versions(self, project: str | None = None) -> Mapping[StackName, str]:
-        """Return each stack with the version of its checkpoint; see `StoredStacks.versions`."""
+        """Return the stacks of a project, sorted, each with the version of its checkpoint, by one listing.
 
-    def export(self, ref: StackRef) -> str | None:
-        """Return the checkpoint of a stack. None: it does not exist."""
+        A checkpoint whose version is not empty and equal to that of an earlier listing is as it was at that time, so a
+        reader that lists first and then reads needs to read again only what has another version.
+
+        Args:
+            project: Name of the project. None: all projects.
+
+        Returns:
+            Stack to an opaque version. An empty version is not known: the checkpoint has to be read.
+
+        Raises:
+            DeployError: The backend cannot be read.
+        """
+
+    def read(self, name: StackName) -> str | None:
+        """Return the checkpoint of a stack, whose secrets stay encrypted. None: it does not exist.
+
+        Raises:
+            UnreadableStateError: The content is not text.
+            DeployError: The backend cannot be read.
+        """
 
     def updating(self) -> frozenset[StackName]:
-        """Return the stacks with a lock."""
+        """Return the stacks with a lock. Empty: none, or the CLI reads the backend, which does not list locks.
+
+        Raises:
+            DeployError: The locks cannot be read.
+        """
 
 
 class CliStacks:
-    """The stacks of a backend that only the Pulumi CLI can read: one process for each stack.
+    """The stacks of a backend that only the Pulumi CLI can read: one process for each stack, and no versions.
 
     Methods raise DeployError also if the CLI is not on PATH.
     """
@@ -92,8 +130,7 @@ class CliStacks:
         self._backend = backend
         self._organization = organization
 
-    def names(self, project: str | None) -> list[StackName]:
-        """Return the stacks of a project; see `StoredStacks.names`."""
+    def versions(self, project: str | None = None) -> Mapping[StackName, str]:
         words = ["stack", "ls", "--json", *(["--project", project] if project else ["--all"])]
         if self._organization is not None:
             words += ["--organization", self._organization]
@@ -107,28 +144,15 @@ class CliStacks:
                 f"the Pulumi backend {self._backend}: pulumi stack ls printed no JSON: {error}"
             ) from error
         names = (_listed_name(str(item.get("name", "")), project) for item in listed if isinstance(item, dict))
-        return sorted(names, key=str)
+        return dict.fromkeys(sorted(names, key=str), "")
 
-    def versions(self, project: str | None = None) -> Mapping[StackName, str]:
-        """Return the stacks of a project with empty versions: the CLI does not tell whether a stack has changed."""
-        return dict.fromkeys(self.names(project), "")
-
-    def read(self, name: StackName) -> str:
-        """Export a stack, whose secrets stay encrypted; see `StoredStacks.read`."""
-        full = name.stack
-        if name.project:
-            owner, slash, stack = name.stack.rpartition("/")
-            owner = owner if slash else self._organization or choose_organization(self._backend)
-            full = f"{owner}/{name.project}/{stack}"
-        done = query(self._backend, ["stack", "export", "--stack", full])
-        if done.returncode:
-            raise UnreadableStateError(f"pulumi stack export says: {last_lines(done.stderr)}")
-        return done.stdout
-
-    def export(self, ref: StackRef) -> str | None:
-        """Export the stack of an app. None: it does not exist; see `StoredStacks.export`."""
-        words = ["stack", "export", "--stack", ref.cli_name]
-        done = query(self._backend, words, project=ref.project)
+    def read(self, name: StackName) -> str | None:
+        place = name.at(self._backend)
+        # Without a name, the CLI takes the default organization.
+        if place.organization == ORGANIZATION and self._organization is not None:
+            place = replace(place, organization=self._organization)
+        words = ["stack", "export", "--stack", place.cli_name]
+        done = query(self._backend, words, project=name.project)
         if done.returncode == 0:
             return done.stdout
         if NO_STACK.search(done.stderr):
@@ -136,7 +160,6 @@ class CliStacks:
         raise self._error(words, done.stderr)
 
     def updating(self) -> frozenset[StackName]:
-        """Return an empty set: the CLI does not list locks."""
         return frozenset()
 
     def _error(self, words: list[str], stderr: str) -> DeployError:
@@ -158,89 +181,40 @@ class StoredStacks:
             cli: Answers where the store finds nothing or fails, and reads `.zst` files. None: errors are raised.
         """
         self.notice: str | None = None
+        self.reads_at_once = store.reads_at_once
         self._backend = backend
         self._store = store
         self._cli = cli
 
-    @property
-    def reads_at_once(self) -> int:
-        """Return how many threads may read at the same time."""
-        return self._store.reads_at_once
-
-    def names(self, project: str | None) -> list[StackName]:
-        """Return the stacks of a project, sorted. None: of all projects.
-
-        Raises:
-            DeployError: The backend cannot be read.
-        """
-        return list(self.versions(project))
-
     def versions(self, project: str | None = None) -> Mapping[StackName, str]:
-        """Return the stacks of a project, sorted, each with the version of its checkpoint, by one listing.
-
-        A checkpoint whose version is not empty and equal to that of an earlier listing is as it was at that time, so a
-        reader that lists first and then reads needs to read again only what has another version.
-
-        Args:
-            project: Name of the project. None: all projects.
-
-        Returns:
-            Stack to an opaque version. An empty version is not known: the checkpoint has to be read.
-
-        Raises:
-            DeployError: The backend cannot be read.
-        """
+        suffixes = SUFFIXES if self._cli is None else (*SUFFIXES, CLI_SUFFIX)
+        start = "" if project is None else f"{project}/"
         files: dict[StackName, list[str]] = {}
-        for path, version in self._listing(STACKS if project is None else f"{STACKS}/{project}").items():
-            place, _, file = path.rpartition("/")
-            if project is not None:
-                place = f"{project}/{place}".rstrip("/")
-            suffix = next((end for end in (*SUFFIXES, CLI_SUFFIX) if file.endswith(end)), None)
-            if suffix is None or "/" in place or (suffix == CLI_SUFFIX and self._cli is None):
-                continue
-            name = StackName(project=place, stack=file.removesuffix(suffix))
-            files.setdefault(name, []).append(version and f"{version}{suffix}")
+        for path, version in self._listing(f"{STACKS}/{start}".rstrip("/")).items():
+            place, _, file = f"{start}{path}".rpartition("/")
+            suffix = next((end for end in suffixes if file.endswith(end)), None)
+            if suffix is not None and "/" not in place:
+                name = StackName(project=place, stack=file.removesuffix(suffix))
+                files.setdefault(name, []).append(version and f"{version}{suffix}")
         if not files and self._cli is not None:
             # A bucket or prefix that is misread here looks empty.
             return self._cli.versions(project)
         # While Pulumi changes the compression, a stack can have two files.
         return {name: ",".join(sorted(files[name])) if all(files[name]) else "" for name in sorted(files, key=str)}
 
-    def read(self, name: StackName) -> str:
-        """Return the checkpoint of a stack.
-
-        Raises:
-            UnreadableStateError: It cannot be read.
-        """
+    def read(self, name: StackName) -> str | None:
         try:
-            text = self._text(name)
+            for suffix in SUFFIXES:
+                data = self._store.read_bytes(f"{STACKS}/{name}{suffix}")
+                if data is not None:
+                    return decode_checkpoint(data, suffix)
         except OSError as error:
-            raise UnreadableStateError(f"its checkpoint cannot be read: {error}") from error
-        if text is not None:
-            return text
-        if self._cli is not None:
-            return self._cli.read(name)
-        raise UnreadableStateError("its checkpoint no longer exists; it was removed a moment ago")
-
-    def export(self, ref: StackRef) -> str | None:
-        """Return the checkpoint of an app's stack. None: it does not exist.
-
-        Raises:
-            UnreadableStateError: The content is not text.
-            DeployError: The backend cannot be read.
-        """
-        try:
-            text = self._text(StackName(project=ref.project, stack=ref.stack))
-        except OSError as error:
-            raise backend_error(self._backend, error) from error
-        return text if text is not None or self._cli is None else self._cli.export(ref)
+            if self._cli is None:
+                raise backend_error(self._backend, error) from error
+            logger.debug("stack %s of %s is read through the Pulumi CLI: %s", name, self._backend, error)
+        return None if self._cli is None else self._cli.read(name)
 
     def updating(self) -> frozenset[StackName]:
-        """Return the stacks with a lock.
-
-        Raises:
-            DeployError: The locks cannot be read.
-        """
         places = [path.split("/") for path in self._listing(LOCKS) if path.endswith(".json")]
         return frozenset(StackName(project="/".join(parts[:-2]), stack=parts[-2]) for parts in places if len(parts) > 1)
 
@@ -253,19 +227,6 @@ class StoredStacks:
                 raise backend_error(self._backend, error) from error
             self.notice = _notice(self._backend, str(error))
             return {}
-
-    def _text(self, name: StackName) -> str | None:
-        """Return the text of a checkpoint file. None: it does not exist, or the CLI has to read it."""
-        try:
-            for suffix in SUFFIXES:
-                data = self._store.read_bytes(f"{STACKS}/{name}{suffix}")
-                if data is not None:
-                    return decode_checkpoint(data, suffix)
-        except OSError as error:
-            if self._cli is None:
-                raise
-            logger.debug("stack %s of %s is read through the Pulumi CLI: %s", name, self._backend, error)
-        return None
 
 
 Stacks = StoredStacks | CliStacks
@@ -301,20 +262,31 @@ def open_stacks(backend: str, organization: str | None = None) -> Stacks:
 
 
 def read_checkpoint(ref: StackRef) -> Checkpoint | None:
-    """Return the state of an app's stack. None: the stack does not exist.
+    """Return the state of an app's stack; in a folder, the state before one that was cut off. None: no such stack.
 
     Raises:
         BackendAbsentError: The folder of the backend holds no backend.
         DeployError: The backend or the state cannot be read.
     """
-    folder = backend_folder(ref.backend)
-    if folder is not None:
-        return FolderStack(folder, ref).read()
+    name, folder = StackName.of(ref), backend_folder(ref.backend)
     try:
-        text = open_stacks(ref.backend).export(ref)
-        return None if text is None else parse_checkpoint(text)
+        text = open_stacks(ref.backend).read(name)
+        if text is not None:
+            return parse_checkpoint(text)
     except UnreadableStateError as error:
-        raise DeployError(f"stack {ref.project}/{ref.stack} in {know_backend(ref.backend)}: {error}") from error
+        if folder is None:
+            raise DeployError(f"stack {name} in {know_backend(ref.backend)}: {error}") from error
+        for suffix in SUFFIXES:
+            with contextlib.suppress(OSError, UnreadableStateError):
+                data = (folder / f"{STACKS}/{name}{suffix}.bak").read_bytes()
+                return parse_checkpoint(decode_checkpoint(data, suffix), outdated=True)
+        raise DeployError(
+            f"the state {folder}/{STACKS}/{name}.json cannot be read: {error}; it was edited, or is being written",
+            retryable=True,
+        ) from error
+    if folder is not None:
+        check_there(folder, ref.backend)
+    return None
 
 
 def list_stacks(backend: str, project: str) -> list[StackRef]:
@@ -324,14 +296,10 @@ def list_stacks(backend: str, project: str) -> list[StackRef]:
         BackendAbsentError: The folder of the backend holds no backend.
         DeployError: The backend cannot be read.
     """
-    names, folder = open_stacks(backend).names(project), backend_folder(backend)
+    names, folder = open_stacks(backend).versions(project), backend_folder(backend)
     if not names and folder is not None:
         check_there(folder, backend)
-    refs = []
-    for name in names:
-        owner, _, stack = name.stack.rpartition("/")
-        refs.append(StackRef(backend=backend, project=project, stack=stack, organization=owner or ORGANIZATION))
-    return refs
+    return [name.at(backend) for name in names]
 
 
 def find_renamed(root: Path, entry: RunEntry) -> StackRef | None:
@@ -343,17 +311,61 @@ def find_renamed(root: Path, entry: RunEntry) -> StackRef | None:
         DeployError: The folder cannot be read.
     """
     stacks = StoredStacks(entry.place.backend, FolderStore(root))
-    for name in stacks.names(None):
-        if not name.project:
-            continue
-        try:
-            text = stacks.read(name)
-            note = (parse_checkpoint(text).stash(APP_SUFFIX) or {}) if entry.launch in text else {}
-            if (note.get("app_id"), note.get("launch")) == (entry.app_id, entry.launch):
-                return replace(entry.place, project=name.project, stack=name.stack)
-        except DAMAGED:
-            continue
+    for name in stacks.versions():
+        # The engine does not see a stack without a project.
+        if name.project:
+            with contextlib.suppress(DeployError, *DAMAGED):
+                text = stacks.read(name) or ""
+                note = (parse_checkpoint(text).stash(APP_SUFFIX) or {}) if entry.launch in text else {}
+                if (note.get("app_id"), note.get("launch")) == (entry.app_id, entry.launch):
+                    return replace(entry.place, project=name.project, stack=name.stack)
     return None
+
+
+class LastObservedReader:
+    """Reads what the output `torchx` of single stacks says of their runs, without a process.
+
+    The stacks may be of any number of backends, each of which is opened once. For use by several threads.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._opened: dict[str, StoredStacks | None] = {}
+        self._failed_at: dict[str, float] = {}
+
+    def read(self, ref: StackRef) -> Answer | None:
+        """Return what the output `torchx` says, by at most one read of a checkpoint.
+
+        Args:
+            ref: The stack.
+
+        Returns:
+            What was observed and requested last. None: the stack is absent, or has no such output, or only the CLI
+            reads its backend.
+
+        Raises:
+            DeployError: The backend or the stack cannot be read, or the backend could not be read a moment ago.
+        """
+        backend = know_backend(ref.backend)
+        failed_at = self._failed_at.get(backend)
+        if failed_at is not None and self._clock() - failed_at < PAUSE_S:
+            raise DeployError(f"the Pulumi backend {backend} could not be read a moment ago", retryable=True)
+        try:
+            if backend not in self._opened:
+                store = open_store(backend_url(backend))
+                self._opened[backend] = None if store is None else StoredStacks(backend, store)
+            stacks = self._opened[backend]
+            text = None if stacks is None else stacks.read(StackName.of(ref))
+            app = None if text is None else read_app(text)
+        except DAMAGED as error:
+            raise DeployError(f"stack {ref.project}/{ref.stack} in {backend} cannot be read: {error}") from error
+        except (OSError, DeployError) as error:
+            self._failed_at[backend] = self._clock()
+            # The credentials of the backend may be renewed.
+            self._opened.pop(backend, None)
+            raise DeployError(f"the Pulumi backend {backend} cannot be read: {error}", retryable=True) from error
+        answer = Answer() if app is None else Answer.of(app.output)
+        return answer if answer.observed else None
 
 
 def _listed_name(listed: str, project: str | None) -> StackName:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.kube import run_concurrently
 from torchx_pulumi.model.object_fields import number_at, text_at
+from torchx_pulumi.stack_state.checkpoint import decode_checkpoint
 from torchx_pulumi.stack_state.stacks import StackName
 from torchx_pulumi.storage.stores import Store
 
@@ -54,12 +53,9 @@ def read_updates(store: Store, name: StackName, most: int) -> list[StackUpdate]:
     folder = f"{HISTORY}/{name}"
     files = [file for file in store.paths(folder) if file.endswith(SUFFIXES)]
     newest = sorted(files, key=_written_at, reverse=True)[:most]
-    found: list[StackUpdate | None] = []
-    for start in range(0, len(newest), AT_ONCE):
-        part = newest[start : start + AT_ONCE]
-        reads = [lambda file=file: _read(store.read_bytes(f"{folder}/{file}"), file) for file in part]
-        found += run_concurrently(*reads)
-    return [update for update in found if update is not None]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = pool.map(lambda file: _read(store.read_bytes(f"{folder}/{file}"), file), newest)
+        return [update for update in found if update is not None]
 
 
 def _written_at(file: str) -> tuple[int, str]:
@@ -70,11 +66,9 @@ def _written_at(file: str) -> tuple[int, str]:
 
 def _read(data: bytes | None, file: str) -> StackUpdate | None:
     """Return an update. None: its file was removed after it was listed, or is damaged."""
-    if data is None:
-        return None
     try:
-        value: Any = json.loads(gzip.decompress(data) if file.endswith(".gz") else data)
-    except (ValueError, OSError, EOFError, zlib.error, RecursionError):
+        value: Any = None if data is None else json.loads(decode_checkpoint(data, file))
+    except (ValueError, RecursionError):
         return None
     if not isinstance(value, Mapping):
         return None

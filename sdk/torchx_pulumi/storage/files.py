@@ -131,15 +131,8 @@ def _link(temporary: Path, path: Path, mode: int) -> None:
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        file = _created(path, mode)
-        try:
-            with file:
-                file.write(temporary.read_bytes())
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+        with _created(path, mode) as file:
+            file.write(temporary.read_bytes())
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -20,9 +20,8 @@ from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, open_store, state_folder
 from torchx_pulumi.stack_state.folder_stack import FolderStack, check_there
-from torchx_pulumi.stack_state.last_observed import LastObservedReader
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, clear_dead_locks
-from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks
+from torchx_pulumi.stack_state.stacks import LastObservedReader, find_renamed, list_stacks
 from torchx_pulumi.storage.owners import CheckOwner, unowned
 from torchx_pulumi.storage.stores import Store
 

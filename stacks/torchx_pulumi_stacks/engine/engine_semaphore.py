@@ -17,8 +17,7 @@ from pathlib import Path
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.storage.files import make_folder, names_in
-from torchx_pulumi.storage.owners import held
-from torchx_pulumi.storage.owners import CheckOwner, unowned
+from torchx_pulumi.storage.owners import CheckOwner, held, unowned
 
 from torchx_pulumi_stacks.engine.host_limits import usable_cores, usable_memory_mb
 

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.stack_state.checkpoint import Checkpoint, encode_checkpoint, parse_checkpoint
 
+
 @pytest.mark.parametrize(
     ("present", "kind", "pending"),
     [

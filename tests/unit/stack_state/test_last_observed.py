@@ -16,7 +16,7 @@ from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.requested import read_requested
 from torchx_pulumi.stack_state import backend
-from torchx_pulumi.stack_state.last_observed import PAUSE_S, LastObservedReader
+from torchx_pulumi.stack_state.stacks import PAUSE_S, LastObservedReader
 from torchx_pulumi.storage.stores import FolderStore, ObjectStore
 
 from tests.unit.fleet.collect.states import checkpoint, output

@@ -25,6 +25,8 @@ from torchx_pulumi.storage.files import is_folder, path_exists
 Observations = Callable[[StackName], Mapping[str, Any] | None]
 """Function from a stack to the last observation of its app on this machine, in the shape of `observed`."""
 
+GONE = "its checkpoint no longer exists; it was removed a moment ago"
+
 LOCAL_EVERY_S = 10.0
 """Time after which the observations of this machine are read again."""
 
@@ -212,7 +214,8 @@ def _check_folder(backend: str, local: LocalObservations, *, may_be_absent: bool
 def _read_one(stacks: Stacks, name: StackName) -> StackApp | str | None:
     """Read one stack. A text says why it cannot be read; None: it holds no app."""
     try:
-        return read_app(stacks.read(name))
+        text = stacks.read(name)
+        return GONE if text is None else read_app(text)
     except (UnreadableStateError, DeployError) as error:
         return str(error)
     except DAMAGED as error:

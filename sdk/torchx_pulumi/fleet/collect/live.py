@@ -123,6 +123,9 @@ class LiveReader:
         for row, app in wanted:
             try:
                 text = self._stacks.read(row.stack)
+                if text is None:
+                    # It was removed after it was listed.
+                    continue
                 target = find_target(app, *read_notes(text), self._connect)
                 if target.variant.makes_pods:
                     target = replace(target, changing=bool(parse_checkpoint(text).pending))

@@ -13,7 +13,6 @@ from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks, Observations
 from torchx_pulumi.fleet.collect.live import PATIENCE_S, LiveReader
 from torchx_pulumi.fleet.collect.row import Fleet, FleetRow
 from torchx_pulumi.fleet.collect.selection import Selection
-from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.whereabouts import Connect
@@ -78,9 +77,8 @@ def read_fleet(
 
 def _write_end(make_driver: Callable[[], Driver], backend: str, name: StackName, change: StackChange) -> Answer | None:
     """Write the end of an app that `torchx run` launched, and return what its stack says then. None: not known."""
-    place = StackRef(backend=backend, project=name.project, stack=name.stack)
     try:
-        return make_driver().record_at(place, change).answer
+        return make_driver().record_at(name.at(backend), change).answer
     except TorchxPulumiError as error:
         logger.warning("the end of the app of stack %s is not in it yet: %s", name.stack, error)
         return None

@@ -24,7 +24,7 @@ class Reads(StoredStacks):
         super().__init__(f"file://{folder}", FolderStore(folder))
         self.read_names: list[str] = []
 
-    def read(self, name: StackName) -> str:
+    def read(self, name: StackName) -> str | None:
         self.read_names.append(name.stack)
         return super().read(name)
 

@@ -94,7 +94,7 @@ def test_another_backend_is_asked_through_the_pulumi_command(
     program.write_text(
         "#!/bin/sh\n"
         f"case \"$*\" in *'stack ls'*) echo '{listed}';;\n"
-        f"*torchx/good*) /bin/cat {exported};; *) echo 'error: no access' >&2; exit 1;; esac\n"
+        f"*--stack\\ good*) /bin/cat {exported};; *) echo 'error: no access' >&2; exit 1;; esac\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -78,7 +78,7 @@ def test_the_default_organization_is_asked_once(cli: Cli) -> None:
 
 def test_without_a_default_organization_it_is_the_users_own_account(cli: Cli) -> None:
     cli.answer("org get-default", "No Default Org Specified\n")
-    cli.answer("whoami --json", '{"user": "ann", "organizations": ["ann", "acme"]}')
+    cli.answer("whoami", "ann\n")
     assert choose_organization(SERVICE) == "ann"
 
 
@@ -170,7 +170,7 @@ def test_a_fleet_of_a_service_is_read_by_organization(cli: Cli) -> None:
     }
     calls = [call[1:] for call in cli.calls()]
     assert calls[0] == ["stack", "ls", "--json", "--all"]
-    assert sorted(call[3] for call in calls if call[1] == "export") == ["acme/torchx/far", "mine/torchx/own"]
+    assert sorted(call[3] for call in calls if call[1] == "export") == ["acme/torchx/far", "own"]
     read_fleet(SERVICE, project="torchx", organization="acme", observations=lambda _: None)
     calls = [call[1:] for call in cli.calls()]
     assert calls[0] == ["stack", "ls", "--json", "--project", "torchx", "--organization", "acme"]
