@@ -26,6 +26,9 @@ from torchx_pulumi.storage.stores import FolderStore
 SUFFIXES = (".json", ".json.gz")
 """Suffixes of the checkpoint files that are read directly."""
 
+NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
+"""Error numbers of a file system without hard links."""
+
 MIN_FREE_BYTES = 1_000_000
 """Free space that a launch requires. Its state and history take a tenth of it."""
 
@@ -54,11 +57,14 @@ class FolderStack:
         """Return whether the stack exists."""
         return self._present() is not None
 
-    def seed(self) -> None:
+    def seed(self) -> bool:
         """Create the stack with an empty checkpoint, which the next `up` completes.
 
         This user's own backend is readable by its owner only. Elsewhere the umask decides, as for all files that
         Pulumi writes there: the folder may be shared.
+
+        Returns:
+            Whether it was created. False: the file system has no hard links, which it takes not to replace a stack.
 
         Raises:
             FileExistsError: The stack exists.
@@ -68,12 +74,18 @@ class FolderStack:
         with _backend_errors(self._ref.backend):
             folder.mkdir(mode=0o700 if is_own else 0o777, parents=True, exist_ok=True)
             share(self._root, self._root / ".pulumi", folder.parent, folder)
-            # Pulumi treats a folder with stacks and without this file as one of the old layout.
-            with contextlib.suppress(FileExistsError), replacing(self._root / META_PATH, new=True, sync=True) as file:
-                file.write(META)
-            with replacing(self.path, new=True, sync=True) as file:
-                file.write(checkpoint_text(name).encode())
+            try:
+                # Pulumi treats a folder with stacks and without this file as one of the old layout.
+                with contextlib.suppress(FileExistsError), replacing(self._root / META_PATH, new=True) as file:
+                    file.write(META)
+                with replacing(self.path, new=True, sync=True) as file:
+                    file.write(checkpoint_text(name).encode())
+            except OSError as error:
+                if error.errno in NO_LINKS:
+                    return False
+                raise
             share(self._root, self._root / META_PATH, self.path)
+            return True
 
     def restore(self) -> None:
         """Replace a state that was cut off by the state before it."""

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, Owner, StackRef
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.object_fields import at, text_at
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.stack_state.checkpoint import DAMAGED
 from torchx_pulumi.storage.files import read_json, remove_file, write_json
@@ -120,38 +121,21 @@ class OwnedLocks:
         """Take the work folder; nothing is read or created yet."""
         self._folder = folder / "locks"
 
-    def note(self, pid: int | None = None, *, engine: bool = True) -> Path:
+    def note(self, pid: int | None = None, *, engine: bool = True, replaces: Path | None = None) -> Path:
         """Write the note of a process before it acquires a lock, and return the note's file.
 
         Args:
-            pid: The process. None: an engine that is not started yet; `note_pid` adds its process id.
+            pid: The process. None: an engine that this process starts; a second note has its process id.
             engine: It is an engine process, which a recovery may end.
+            replaces: The note before this one. None: there is none.
 
         Raises:
             DeployError: The note cannot be written.
         """
-        path = self._folder / f"{secrets.token_hex(8)}.json"
+        path = replaces or self._folder / f"{secrets.token_hex(8)}.json"
         holder = local_process(os.getpid() if pid is None else pid)
         write_json(path, asdict(LockNote(holder=holder, starts=pid is None, engine=engine)))
         return path
-
-    def note_pid(self, note: Path, pid: int) -> None:
-        """Put the started engine into its note.
-
-        Raises:
-            DeployError: The note cannot be written.
-        """
-        write_json(note, asdict(LockNote(holder=local_process(pid))))
-
-    def forget(self, note: Path) -> None:
-        """Remove the note of a process that has released its lock.
-
-        Raises:
-            DeployError: It cannot be removed.
-        """
-        remove_file(note)
-        with contextlib.suppress(OSError):  # other notes remain
-            self._folder.rmdir()
 
     def notes(self) -> list[LockNote]:
         """Return all notes; unreadable ones are skipped."""
@@ -165,18 +149,15 @@ class OwnedLocks:
 
     def is_dead(self, lock: Lock) -> bool:
         """Return whether a lock is our own, and its process has ended or could not remove it."""
-        name, own, other = (lock.path or "").rpartition("/")[2], container(), lock.container
+        name = (lock.path or "").rpartition("/")[2]
         # A folder that was not mounted, or a store that did not answer, may still have what was removed.
-        is_left = name.startswith(_own()) and name not in _held
+        if name.startswith(_own()) and name not in _held:
+            return True
+        own, pod, start = container(), at(lock.container, "pod_uid"), text_at(lock.container, "started")
         # Another start within the pod is that of an earlier container.
-        is_earlier = (
-            own is not None
-            and isinstance(other, dict)
-            and other.get("pod_uid") == own["pod_uid"]
-            and isinstance(other.get("started"), str)
-            and other["started"] != own["started"]
-        )
-        return is_left or is_earlier or any(note.is_dead(lock) for note in self.notes())
+        if own is not None and start is not None and pod == own["pod_uid"] and start != own["started"]:
+            return True
+        return any(note.is_dead(lock) for note in self.notes())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +207,7 @@ def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: flo
             # If the lock cannot be removed, its note stays.
             _held.discard(name)
             store.remove(path)
-            owned.forget(note)
+            remove_file(note)
 
 
 def retried(attempt: Callable[[], T | None]) -> T | None:
@@ -296,7 +277,7 @@ def read_locked_message(text: str) -> list[Lock]:
     """
     count = re.search(r"currently locked by (\d+) lock", text)
     named = re.findall(r"created by (.*?)@([^@\s]*) \(pid (\d+)\) at (\S+)", text)
-    found = [Lock(path=None, host=host, pid=int(pid), user=user, timestamp=at) for user, host, pid, at in named]
+    found = [Lock(path=None, host=host, pid=int(pid), user=user, timestamp=when) for user, host, pid, when in named]
     return found if count is not None and len(found) == int(count[1]) else []
 
 

@@ -22,41 +22,23 @@ from torchx_pulumi.model.errors import DeployError
 ABSENT = (FileNotFoundError, NotADirectoryError)
 """Errors that prove that a file is absent."""
 
-NO_LINKS = frozenset(
-    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
-)
-"""Error numbers of a file system without hard links."""
-
 
 def is_file(path: Path) -> bool:
-    """Return whether a path is a regular file.
-
-    Raises:
-        OSError: The path cannot be inspected.
-    """
+    """Return whether a path is a regular file. Raise OSError if it cannot be inspected."""
     return stat.S_ISREG(_mode(path))
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder.
-
-    Raises:
-        OSError: The path cannot be inspected.
-    """
+    """Return whether a path is a folder. Raise OSError if it cannot be inspected."""
     return stat.S_ISDIR(_mode(path))
 
 
 def path_exists(path: Path) -> bool:
-    """Return whether a path exists.
-
-    Raises:
-        OSError: The path cannot be inspected.
-    """
+    """Return whether a path exists. Raise OSError if it cannot be inspected."""
     return _mode(path) != 0
 
 
 def _mode(path: Path) -> int:
-    """Return the mode of a path. 0: it does not exist."""
     try:
         return path.stat().st_mode
     except ABSENT:
@@ -102,8 +84,7 @@ def replacing(
         mode: Its permissions, before the umask.
         sync: Keep the file also after a power failure, for the price of some milliseconds.
         folder: Existing folder of the temporary file, on the same file system. None: that of the file.
-        new: Create the file: of several writers, the first one succeeds. On a file system without hard links, a reader
-            may see the file empty for a moment.
+        new: Create the file: of several writers, the first one succeeds. The file system needs hard links.
 
     Raises:
         FileExistsError: The file is `new`, and exists.
@@ -111,28 +92,18 @@ def replacing(
     """
     temporary = (folder or path.parent) / f".{uuid.uuid4().hex}.tmp"
     try:
-        with _created(temporary, mode) as file:
+        created = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(created, "wb") as file:
             yield file
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
         if new:
-            _link(temporary, path, mode)
+            os.link(temporary, path)
         else:
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _link(temporary: Path, path: Path, mode: int) -> None:
-    """Link a file to a new name, or copy it where the file system has no hard links."""
-    try:
-        os.link(temporary, path)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        with _created(path, mode) as file:
-            file.write(temporary.read_bytes())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -143,17 +114,9 @@ def write_json(path: Path, value: Any) -> None:
     """
     # `json.dump` writes by Python code, which takes five times as long as `json.dumps`.
     data = json.dumps(value, separators=(",", ":")).encode()
-    for left in reversed(range(10)):
-        make_folder(path.parent)
-        with file_errors(path, "written"):
-            try:
-                with replacing(path, mode=0o600, sync=True) as file:
-                    file.write(data)
-                return
-            except FileNotFoundError:
-                # Another process may remove the folder while it is empty.
-                if not left:
-                    raise
+    make_folder(path.parent)
+    with file_errors(path, "written"), replacing(path, mode=0o600, sync=True) as file:
+        file.write(data)
 
 
 def remove_file(path: Path) -> None:
@@ -164,15 +127,6 @@ def remove_file(path: Path) -> None:
     """
     with file_errors(path, "removed"), contextlib.suppress(*ABSENT):
         path.unlink()
-
-
-def _created(path: Path, mode: int) -> BinaryIO:
-    """Create a file and open it for writing.
-
-    Raises:
-        FileExistsError: The file exists.
-    """
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 
 
 def make_private_folder(path: Path) -> None:

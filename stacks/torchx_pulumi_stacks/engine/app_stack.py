@@ -105,8 +105,8 @@ class AppStack:
             if self._files is not None and seed and wants_passphrase(place):
                 find_cli()
                 self._files.check_room()
-                self._files.seed()
-                return
+                if self._files.seed():
+                    return
             provider = ["--secrets-provider", place.secrets_provider] if place.secrets_provider else []
             ended = self._run(["stack", "init", place.cli_name, "--no-select", *provider], on_stack=False)
         except FileExistsError:

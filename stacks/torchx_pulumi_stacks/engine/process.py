@@ -21,7 +21,7 @@ from torchx_pulumi.model.errors import DeployError, TakenOverError
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.cli import INSTALL_PULUMI, PLACE_VARIABLE
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.storage.files import shared_umask
+from torchx_pulumi.storage.files import remove_file, shared_umask
 from torchx_pulumi.storage.owners import CheckOwner, lease_s, unowned
 
 from torchx_pulumi_stacks.engine.event_log import EngineNotes
@@ -76,7 +76,6 @@ class RunningCli:
             DeployError: The process cannot be started.
         """
         self._ended: CliResult | None = None
-        self._locks = locks
         self._ends = contextlib.ExitStack()
         self._out = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
         self._err = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
@@ -106,7 +105,7 @@ class RunningCli:
             raise
         try:
             if locks is not None and self._note is not None:
-                locks.note_pid(self._note, self._process.pid)
+                locks.note(self._process.pid, replaces=self._note)
             self._ends.enter_context(_tailed(log, notes))
             self._ends.enter_context(_renewing(check, self._process.pid))
             self._ends.callback(on_end)
@@ -126,7 +125,9 @@ class RunningCli:
             try:
                 _wait(self._process)
                 self._ended = CliResult(code=self._process.returncode, stdout=_text(self._out), stderr=_text(self._err))
-                self._forget_note()
+                if self._note is not None and self._ended.code == 0:
+                    # A failed process may have left its lock.
+                    remove_file(self._note)
             finally:
                 # This reads the remaining events in the log.
                 self._ends.close()
@@ -138,11 +139,6 @@ class RunningCli:
             _send_group(self._process.pid, signal.SIGINT)
             _wait(self._process)
         self._ends.close()
-
-    def _forget_note(self) -> None:
-        """Remove the note of a process that succeeded; a failed process may have left its lock."""
-        if self._locks is not None and self._note is not None and self._process.returncode == 0:
-            self._locks.forget(self._note)
 
 
 def run_cli(

@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.storage import files
-from torchx_pulumi.storage.files import read_json, share, shared_umask, write_json
+from torchx_pulumi.storage.files import share, shared_umask
 from torchx_pulumi.storage.stores import FolderStore
 
 
@@ -59,19 +58,3 @@ def test_a_lock_makes_no_backend_where_none_is_mounted(tmp_path: Path, left: str
     with pytest.raises(FileNotFoundError):
         FolderStore(tmp_path / "backend").lock(".pulumi/locks/organization/torchx/a/1.json", b"{}")
     assert [*tmp_path.rglob("*")] == ([tmp_path / left] if left else [])
-
-
-def test_a_folder_that_is_removed_while_it_is_empty_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make, left = files.make_folder, [3]
-
-    def make_and_lose(folder: Path) -> None:
-        make(folder)
-        if left[0]:
-            left[0] -= 1
-            folder.rmdir()
-
-    monkeypatch.setattr(files, "make_folder", make_and_lose)
-    write_json(tmp_path / "locks" / "note.json", {"pid": 1})
-    assert read_json(tmp_path / "locks" / "note.json") == {"pid": 1}
