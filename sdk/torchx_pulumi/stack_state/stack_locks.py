@@ -1,38 +1,47 @@
 """Pulumi's locks on stacks: read, taken without the engine, and removed if they are our own and have no owner any more.
 
-A lock names a host and a process id, which are not unique: containers share host names and count processes from 1.
-Before an engine starts or a lock is written, a note stores the boot, the PID namespace and the start of the process. A
-lock is removed only if it matches a note of this boot and namespace whose process has ended. A lock that is written in
-a pod also names its container: the next container of the same pod removes it. docs/decisions/0012 describes what the
-engine requires of a lock.
+A lock names a host and a process id, which are not unique: containers share host names and count processes from 1. So a
+lock that is written here also has its owner, with boot, PID namespace and start of the process, and its container: the
+next container of the same pod removes it. Before an engine starts, a note stores its owner: a lock of the engine is
+removed only if it matches a note of this boot and namespace whose process has ended. docs/decisions/0012 describes what
+the engine requires of a lock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import getpass
-import hashlib
 import json
 import os
 import random
 import re
 import secrets
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, Owner, StackRef
+from torchx_pulumi.model.codec import from_json, to_json
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.object_fields import at, text_at
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.stack_state.checkpoint import DAMAGED
-from torchx_pulumi.storage.files import read_json, remove_file, write_json
-from torchx_pulumi.storage.owners import container, is_here, lives, local_process, started_at
+from torchx_pulumi.storage.files import read_json, write_json
+from torchx_pulumi.storage.owners import (
+    Life,
+    container,
+    holding,
+    is_here,
+    life_of,
+    lives,
+    local_process,
+    started_at,
+    this_process,
+)
 from torchx_pulumi.storage.stores import Store
 
 T = TypeVar("T")
@@ -51,16 +60,6 @@ HOLD_S = 1.0
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Pauses between attempts while another process holds the lock."""
 
-_seed = uuid.uuid4().hex
-
-_held: set[str] = set()
-"""Names of the locks that this process holds now. A forked child has a copy, and begins its own names otherwise."""
-
-
-def _own() -> str:
-    """Return the beginning of the names of this process' locks."""
-    return hashlib.sha256(f"{_seed} {os.getpid()}".encode()).hexdigest()[:8]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
@@ -76,6 +75,8 @@ class Lock:
     """Time of acquisition, RFC 3339."""
     container: Any = None
     """What it says of its container, in the form of `owners.container`; not checked. None: nothing."""
+    owner: Owner | None = None
+    """The process that wrote it. None: an engine did."""
 
     def __str__(self) -> str:
         return f"{self.user}@{self.host}, process {self.pid}, since {self.timestamp}"
@@ -83,19 +84,17 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockNote:
-    """A process that may hold a lock on a stack."""
+    """An engine that may hold a lock on a stack, or the process that starts it."""
 
     holder: Owner
     """The process, as it was noted at `seen_at`."""
     starts: bool = False
     """It starts the engine that acquires the lock, whose process id is not noted yet."""
-    engine: bool = True
-    """True: an engine process, or the process that starts it. False: a status writer."""
 
     @property
     def running(self) -> int | None:
         """Return the process id of an engine that still runs here. None: it has ended, or runs elsewhere."""
-        is_engine = self.engine and not self.starts and is_here(self.holder)
+        is_engine = not self.starts and is_here(self.holder)
         return self.holder.pid if is_engine and lives(self.holder.pid, self.holder.started) else None
 
     def is_dead(self, lock: Lock) -> bool:
@@ -121,12 +120,11 @@ class OwnedLocks:
         """Take the work folder; nothing is read or created yet."""
         self._folder = folder / "locks"
 
-    def note(self, pid: int | None = None, *, engine: bool = True, replaces: Path | None = None) -> Path:
-        """Write the note of a process before it acquires a lock, and return the note's file.
+    def note(self, pid: int | None = None, *, replaces: Path | None = None) -> Path:
+        """Write the note of an engine before it acquires a lock, and return the note's file.
 
         Args:
-            pid: The process. None: an engine that this process starts; a second note has its process id.
-            engine: It is an engine process, which a recovery may end.
+            pid: The engine. None: this process starts it next; a second note has its process id.
             replaces: The note before this one. None: there is none.
 
         Raises:
@@ -134,24 +132,20 @@ class OwnedLocks:
         """
         path = replaces or self._folder / f"{secrets.token_hex(8)}.json"
         holder = local_process(os.getpid() if pid is None else pid)
-        write_json(path, asdict(LockNote(holder=holder, starts=pid is None, engine=engine)))
+        write_json(path, to_json(LockNote(holder=holder, starts=pid is None)))
         return path
 
     def notes(self) -> list[LockNote]:
         """Return all notes; unreadable ones are skipped."""
         found = []
         for path in sorted(self._folder.glob("*.json")):
-            # One that is None was removed meanwhile.
-            with contextlib.suppress(DeployError, *DAMAGED):
-                value = read_json(path)
-                found.append(LockNote(**{**value, "holder": Owner(**value["holder"])}))
+            with contextlib.suppress(DeployError, ValueError):
+                found.append(from_json(LockNote, read_json(path)))
         return found
 
     def is_dead(self, lock: Lock) -> bool:
         """Return whether a lock is our own, and its process has ended or could not remove it."""
-        name = (lock.path or "").rpartition("/")[2]
-        # A folder that was not mounted, or a store that did not answer, may still have what was removed.
-        if name.startswith(_own()) and name not in _held:
+        if lock.owner is not None and lock.user == _user() and life_of(lock.owner) is Life.ENDED:
             return True
         own, pod, start = container(), at(lock.container, "pod_uid"), text_at(lock.container, "started")
         # Another start within the pod is that of an earlier container.
@@ -183,31 +177,32 @@ def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: flo
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
     `Hold.has_time` before it changes anything.
     """
-    folder, name, pid = lock_folder(place), f"{_own()}{str(uuid.uuid4())[8:]}.json", os.getpid()
+    folder, name, owner = lock_folder(place), f"{uuid.uuid4()}.json", this_process()
     if clear_locks(store, folder, owned.is_dead):
         yield None
         return
-    path, note = f"{folder}/{name}", owned.note(pid, engine=False)
-    now = datetime.now().astimezone().isoformat()
-    content: dict[str, Any] = {"pid": pid, "username": _user(), "hostname": socket.gethostname(), "timestamp": now}
-    # Pulumi ignores a field that it does not know.
+    # Pulumi ignores fields that it does not know.
+    content: dict[str, Any] = {
+        "pid": owner.pid,
+        "username": _user(),
+        "hostname": owner.host,
+        "timestamp": datetime.now().astimezone().isoformat(),
+        "owner": to_json(owner),
+    }
     content |= {} if (own := container()) is None else {"container": own}
     begun = time.monotonic()
-    _held.add(name)
-    try:
-        store.lock(path, json.dumps(content, separators=(",", ":")).encode())
-        request_s = time.monotonic() - begun
-        hold = Hold(since=begun + request_s / 2, request_s=request_s, limit_s=limit_s)
-        # Of two concurrent writers, at least one sees the other's lock and gives way.
-        # Without time for one more request, the caller checks that itself.
-        yield hold if not hold.has_time(2) or store.paths(folder) == [name] else None
-    finally:
-        # A child that was forked in the block leaves the lock to its parent.
-        if os.getpid() == pid:
-            # If the lock cannot be removed, its note stays.
-            _held.discard(name)
-            store.remove(path)
-            remove_file(note)
+    with holding(owner):
+        try:
+            store.lock(f"{folder}/{name}", json.dumps(content, separators=(",", ":")).encode())
+            request_s = time.monotonic() - begun
+            hold = Hold(since=begun + request_s / 2, request_s=request_s, limit_s=limit_s)
+            # Of two concurrent writers, at least one sees the other's lock and gives way.
+            # Without time for one more request, the caller checks that itself.
+            yield hold if not hold.has_time(2) or store.paths(folder) == [name] else None
+        finally:
+            # A child that was forked in the block leaves the lock to its parent.
+            if os.getpid() == owner.pid:
+                store.remove(f"{folder}/{name}")
 
 
 def retried(attempt: Callable[[], T | None]) -> T | None:
@@ -291,6 +286,7 @@ def _lock_of(data: bytes, path: str) -> Lock:
             user=str(value.get("username")),
             timestamp=str(value.get("timestamp")),
             container=value.get("container"),
+            owner=from_json(Owner, value["owner"]) if "owner" in value else None,
         )
     except DAMAGED:
         return Lock(path=path, host="an unknown machine", pid=0, user="an unknown user", timestamp="an unknown time")

@@ -14,7 +14,6 @@ import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Forgotten, Recorded
-from torchx_pulumi.stack_state import stack_locks
 from torchx_pulumi.stack_state.stack_locks import lock_folder, stack_lock
 from torchx_pulumi.storage import owners as owner_module
 from torchx_pulumi.storage.stores import FolderStore
@@ -63,7 +62,7 @@ class Containers:
         else:
             self._patch.setenv("TORCHX_PULUMI_POD_UID", pod_uid)
         # As in a process that has just begun.
-        self._patch.setattr(stack_locks, "_seed", str(proc))
+        self._patch.setattr(owner_module, "_held", set())
         return AutomationDriver(self._folder / f"home-{pod_uid}")
 
     def lock(self, driver: AutomationDriver) -> None:
@@ -156,8 +155,8 @@ def test_a_lock_with_an_odd_mark_is_that_of_somebody_else(containers: Containers
     assert containers.locks == ["odd.json"]
 
 
-def test_pulumis_own_fields_of_a_lock_stay_and_outside_of_a_pod_there_are_no_others(containers: Containers) -> None:
-    fields = {"pid", "username", "hostname", "timestamp"}
+def test_pulumis_own_fields_of_a_lock_stay_and_in_a_pod_it_names_its_container(containers: Containers) -> None:
+    fields = {"pid", "username", "hostname", "timestamp", "owner"}
     for pod_uid, expected in ((None, fields), ("pod-1", fields | {"container"})):
         held = stack_lock(containers.store, containers.place, containers.enter(pod_uid, 100)._owned(containers.place))
         with held:

@@ -92,12 +92,6 @@ def test_an_engine_whose_starter_was_killed_before_it_noted_the_number(locks: Ow
     assert not locks.is_dead(lock(os.getpid()))
 
 
-def test_a_lock_that_this_process_writes_itself_is_noted_as_no_engine(locks: OwnedLocks) -> None:
-    locks.note(os.getpid(), engine=False)
-    (note,) = locks.notes()
-    assert (note.holder.pid, note.engine, note.running) == (os.getpid(), False, None)
-
-
 def test_a_damaged_note_is_left_out(locks: OwnedLocks) -> None:
     locks.note(GONE).write_text("{")
     assert locks.notes() == []
@@ -141,7 +135,7 @@ def test_an_engine_is_noted_while_it_runs_and_forgotten_where_it_ended_well(lock
     )
     cli = fake_cli(tmp_path, script)
     ended = run_cli(cli, ["up"], tmp_path, dict(os.environ), locks=locks)
-    assert json.loads(ended.stdout)["engine"] is True
+    assert json.loads(ended.stdout)["starts"] is False
     assert locks.notes() == []
     assert run_cli(cli, ["fail"], tmp_path, dict(os.environ), locks=locks).code == 3
     assert len(locks.notes()) == 1  # an engine that fails may leave its lock
@@ -296,7 +290,7 @@ def test_a_note_survives_being_written_and_read(locks: OwnedLocks) -> None:
     path = locks.note()
     locks.note(os.getpid(), replaces=path)
     (note,) = locks.notes()
-    assert (note.holder.pid, note.engine, note.running) == (os.getpid(), True, os.getpid())
+    assert (note.holder.pid, note.running) == (os.getpid(), os.getpid())
     assert dataclasses.replace(note.holder, claim="", seen_at=None, lease_until=None) == dataclasses.replace(
         this_process(), claim="", seen_at=None, lease_until=None
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import getpass
 import gzip
 import json
 import os
@@ -23,6 +24,7 @@ import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.model.codec import to_json
 from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.runs.variants import find_variant
@@ -30,6 +32,7 @@ from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.stack_state.backend import open_store
 from torchx_pulumi.stack_state.checkpoint import encode_checkpoint, parse_checkpoint
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder
+from torchx_pulumi.storage.owners import holding, local_process, this_process
 from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store, Stored
 from torchx_pulumi_stacks.engine import AutomationDriver, status_writer
 from torchx_pulumi_stacks.engine.status_writer import SECRET, write_status
@@ -266,36 +269,42 @@ def test_what_the_folder_keeps_of_the_file(locks: OwnedLocks, tmp_path: Path) ->
     assert (tmp_path / "backend" / PATH).stat().st_mode & 0o777 == 0o664
 
 
-def test_a_lock_of_ours_whose_process_was_killed_is_removed_by_the_next_call(
-    store: Store, locks: OwnedLocks, tmp_path: Path
+def lock_of(store: Store, owner: Any, user: str) -> None:
+    content = {"pid": owner["pid"], "username": user, "hostname": gethostname(), "owner": owner}
+    content["timestamp"] = datetime.now().astimezone().isoformat()
+    store.lock(f"{lock_folder(PLACE)}/ours.json", json.dumps(content).encode())
+
+
+@pytest.mark.parametrize(
+    ("changes", "user", "outcome"),
+    [
+        ({}, "", Recorded.WRITTEN),
+        ({}, "somebody-else", Recorded.DEFERRED),
+        ({"boot_id": "another"}, "", Recorded.DEFERRED),
+        ({"pid_namespace": 1}, "", Recorded.DEFERRED),
+        ({"pid": "x"}, "", Recorded.DEFERRED),
+    ],
+)
+def test_only_a_lock_of_ours_whose_process_was_killed_here_is_removed_by_the_next_call(
+    store: Store, locks: OwnedLocks, changes: dict[str, Any], user: str, outcome: Recorded
 ) -> None:
     put(store, checkpoint())
-    path = f"{lock_folder(PLACE)}/ours.json"
     # As a process that is killed between the lock and its removal.
-    killed = f"""
-import os, sys
-from pathlib import Path
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-OwnedLocks(Path({str(tmp_path / "engine/work/k")!r})).note(os.getpid(), engine=False)
-print(os.getpid())
-"""
-    pid = int(subprocess.run([sys.executable, "-c", killed], check=True, capture_output=True).stdout)
-    content = {
-        "pid": pid,
-        "username": "me",
-        "hostname": gethostname(),
-        "timestamp": datetime.now().astimezone().isoformat(),
-    }
-    store.lock(path, json.dumps(content).encode())
-    assert write(store, END, locks) is Recorded.WRITTEN
-    assert store.paths(lock_folder(PLACE)) == []
+    killed = "import json; from torchx_pulumi.model.codec import to_json; from torchx_pulumi.storage import owners\n"
+    killed += "print(json.dumps(to_json(owners.this_process())))"
+    owner = json.loads(subprocess.run([sys.executable, "-c", killed], check=True, capture_output=True).stdout)
+    lock_of(store, {**owner, **changes}, user or getpass.getuser())
+    assert write(store, END, locks) is outcome
+    assert store.paths(lock_folder(PLACE)) == ([] if outcome is Recorded.WRITTEN else ["ours.json"])
 
 
 def test_a_lock_of_a_living_process_of_ours_is_respected(store: Store, locks: OwnedLocks) -> None:
     put(store, checkpoint())
-    locks.note(os.getpid(), engine=False)
-    content = {"pid": os.getpid(), "username": "me", "hostname": gethostname()}
-    store.lock(f"{lock_folder(PLACE)}/ours.json", json.dumps({**content, "timestamp": "2026-01-01T00:00:00Z"}).encode())
+    owner = this_process()
+    lock_of(store, to_json(owner), getpass.getuser())
+    with holding(owner):
+        assert write(store, END, locks) is Recorded.DEFERRED
+    lock_of(store, to_json(local_process(os.getppid())), getpass.getuser())
     assert write(store, END, locks) is Recorded.DEFERRED
 
 
