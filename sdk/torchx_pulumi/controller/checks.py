@@ -17,8 +17,7 @@ from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.schedulers.watching import forget_permissions
 from torchx_pulumi.stack_state.backend import backend_folder
-from torchx_pulumi.stack_state.folder_stack import check_there
-from torchx_pulumi.stack_state.stacks import CliStacks, open_stacks
+from torchx_pulumi.stack_state.stacks import CliStacks, check_there, open_stacks
 from torchx_pulumi.storage.files import os_error_reason
 
 WRITABLE = "file://, s3://, gs:// and azblob://"
@@ -257,7 +256,7 @@ def _check_backends(backends: Sequence[str]) -> list[Problem]:
     problems: list[Problem] = []
     away: list[Problem] = []
     for backend in backends:
-        option, folder = f"--backend {without_password(backend)}", backend_folder(backend)
+        option = f"--backend {without_password(backend)}"
         try:
             stacks = open_stacks(backend)
         except TorchxPulumiError as error:
@@ -269,8 +268,8 @@ def _check_backends(backends: Sequence[str]) -> list[Problem]:
             problems.append(Problem(option, text))
             continue
         try:
-            if not stacks.versions(None) and folder is not None:
-                check_there(folder, backend)
+            if not stacks.versions(None):
+                check_there(backend)
         except TorchxPulumiError as error:
             # It may answer later: its folder is not mounted, or its store does not answer.
             cause = error.__cause__

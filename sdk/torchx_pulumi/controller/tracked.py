@@ -16,10 +16,8 @@ from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, compact, kep
 from torchx_pulumi.kube import run_concurrently
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.model.requested import write_requested
-from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.checkpoint import DAMAGED
-from torchx_pulumi.stack_state.folder_stack import check_there
-from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, open_stacks
+from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, check_there, open_stacks
 
 
 @dataclass(slots=True)
@@ -119,10 +117,8 @@ class TrackedStacks:
 
     def is_there(self, backend: str) -> bool:
         """Return whether a backend is there. Of a folder that is not mounted, stacks are unknown, not gone."""
-        folder = backend_folder(backend)
         try:
-            if folder is not None:
-                check_there(folder, backend)
+            check_there(backend)
         except TorchxPulumiError as error:
             self._is_away(backend, error)
             return False

@@ -117,7 +117,10 @@ def backend_url(backend: str) -> str:
     choose_backend()
     if backend in _given:
         return _given[backend]
-    if backend.startswith(("postgres://", "postgresql://")) and _finds_postgres_password():
+    is_postgres = backend.startswith(("postgres://", "postgresql://"))
+    # Where the PostgreSQL client finds a password.
+    file = Path(os.environ.get("PGPASSFILE") or "~/.pgpass").expanduser()
+    if is_postgres and (os.environ.get("PGPASSWORD") or file.is_file()):
         address, _, query = backend.replace(f":{MARK}@", "@").partition("?")
         kept = [pair for pair in query.split("&") if pair and not pair.endswith(f"={MARK}")]
         return f"{address}?{'&'.join(kept)}" if kept else address
@@ -131,13 +134,6 @@ def without_credentials(text: str) -> str:
     """Return a text, for example an engine message, without the credentials of backends."""
     urls = [*_given.values(), os.environ.get("PULUMI_BACKEND_URL", "")]
     return hide(without_password(text), (secret for url in urls for secret in passwords_of(url)))
-
-
-def _finds_postgres_password() -> bool:
-    """Return whether the PostgreSQL client finds a password outside of the URL."""
-    if os.environ.get("PGPASSWORD"):
-        return True
-    return Path(os.environ.get("PGPASSFILE") or "~/.pgpass").expanduser().is_file()
 
 
 def own_backend() -> str:

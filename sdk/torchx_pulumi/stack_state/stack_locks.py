@@ -46,6 +46,9 @@ from torchx_pulumi.storage.stores import Store
 
 T = TypeVar("T")
 
+HasTime = Callable[[int], bool]
+"""Returns whether a number of requests, including the release of a lock, end within the time for which it is held."""
+
 LOCKS = f".pulumi/locks/{ORGANIZATION}"
 
 CLOCK_SLACK_S = 5.0
@@ -154,28 +157,14 @@ class OwnedLocks:
         return any(note.is_dead(lock) for note in self.notes())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """An acquired lock."""
-
-    since: float
-    """Time of acquisition: the middle of the request that wrote it, by the monotonic clock."""
-    request_s: float
-    """Duration of that request; the other requests are assumed to take as long."""
-    limit_s: float = HOLD_S
-    """Maximum time for which it is held."""
-
-    def has_time(self, requests: int) -> bool:
-        """Return whether a number of requests, including the release, end within the limit."""
-        return time.monotonic() - self.since + requests * self.request_s <= self.limit_s
-
-
 @contextlib.contextmanager
-def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: float = HOLD_S) -> Iterator[Hold | None]:
+def stack_lock(
+    store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: float = HOLD_S
+) -> Iterator[HasTime | None]:
     """Acquire the lock of a stack in Pulumi's format. None: another process holds it.
 
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
-    `Hold.has_time` before it changes anything.
+    what is yielded before it changes anything.
     """
     folder, name, owner = lock_folder(place), f"{uuid.uuid4()}.json", this_process()
     if clear_locks(store, folder, owned.is_dead):
@@ -194,11 +183,15 @@ def stack_lock(store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: flo
     with holding(owner):
         try:
             store.lock(f"{folder}/{name}", json.dumps(content, separators=(",", ":")).encode())
+            # The other requests are assumed to take as long, and the lock to be there since the middle of this one.
             request_s = time.monotonic() - begun
-            hold = Hold(since=begun + request_s / 2, request_s=request_s, limit_s=limit_s)
+
+            def has_time(requests: int) -> bool:
+                return time.monotonic() - begun + (requests - 0.5) * request_s <= limit_s
+
             # Of two concurrent writers, at least one sees the other's lock and gives way.
             # Without time for one more request, the caller checks that itself.
-            yield hold if not hold.has_time(2) or store.paths(folder) == [name] else None
+            yield has_time if not has_time(2) or store.paths(folder) == [name] else None
         finally:
             # A child that was forked in the block leaves the lock to its parent.
             if os.getpid() == owner.pid:

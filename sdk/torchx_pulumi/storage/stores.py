@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -31,24 +32,8 @@ UPLOAD_BYTES = 8 << 20
 STALE_S = 3600.0
 """Age of the temporary file of an upload whose process was killed."""
 
-REFUSALS = frozenset(
-    {
-        # botocore
-        "NoCredentialsError",
-        "PartialCredentialsError",
-        "CredentialRetrievalError",
-        "ProfileNotFound",
-        "NoAuthTokenError",
-        "SSOError",
-        "TokenRetrievalError",
-        # google.auth
-        "DefaultCredentialsError",
-        "RefreshError",
-        # azure.core
-        "ClientAuthenticationError",
-    }
-)
-"""Names of the errors of object store clients for missing or invalid credentials."""
+REFUSALS = re.compile("Auth|Credential|Profile|Refresh|SSO|Token")
+"""Part of the names of the errors of botocore, google.auth and azure.core for missing or invalid credentials."""
 
 REFUSED_STATUS = {"401", "403"}
 """Status codes of HTTP responses that deny access."""
@@ -248,7 +233,7 @@ def as_os_error() -> Iterator[None]:
         response = getattr(error, "response", None)
         answer = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
         status = {str(answer), str(getattr(error, "status_code", None)), str(getattr(error, "code", None))}
-        refused = status & REFUSED_STATUS or REFUSALS & {base.__name__ for base in type(error).__mro__}
+        refused = status & REFUSED_STATUS or any(REFUSALS.search(base.__name__) for base in type(error).__mro__)
         raise (PermissionError if refused else OSError)(f"{type(error).__name__}: {error}") from error
 
 

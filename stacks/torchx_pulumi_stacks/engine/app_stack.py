@@ -18,9 +18,8 @@ from torchx_pulumi.runs.whereabouts import Connect, check_before_change, reachab
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.checkpoint import Checkpoint
 from torchx_pulumi.stack_state.cli import NO_STACK, engine_environment, find_cli, wants_passphrase
-from torchx_pulumi.stack_state.folder_stack import FolderStack, check_layout
 from torchx_pulumi.stack_state.stack_locks import Lock, read_locked_message
-from torchx_pulumi.stack_state.stacks import read_checkpoint
+from torchx_pulumi.stack_state.stacks import FolderStack, check_layout, read_checkpoint
 from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 from torchx_pulumi_stacks.engine.engine_semaphore import EngineSlot

@@ -19,9 +19,8 @@ from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Record
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, open_store, state_folder
-from torchx_pulumi.stack_state.folder_stack import FolderStack, check_there
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, clear_dead_locks
-from torchx_pulumi.stack_state.stacks import LastObservedReader, find_renamed, list_stacks
+from torchx_pulumi.stack_state.stacks import FolderStack, LastObservedReader, check_there, find_renamed, list_stacks
 from torchx_pulumi.storage.owners import CheckOwner, unowned
 from torchx_pulumi.storage.stores import Store
 
@@ -240,7 +239,7 @@ def _followed(entry: RunEntry, progress: ProgressCallback) -> RunEntry:
     place, folder = entry.place, backend_folder(entry.place.backend)
     if folder is None or FolderStack(folder, place).exists():
         return entry
-    check_there(folder, place.backend)
+    check_there(place.backend)
     moved = find_renamed(folder, entry)
     if moved is not None:
         progress(f"{entry.app_id}: its stack {place.project}/{place.stack} is {moved.project}/{moved.stack} now")

@@ -53,8 +53,8 @@ def _remove(store: Store, place: StackRef, owned: OwnedLocks, may_go: Callable[[
     if _state(store, start) is None:
         # Without a state there is no reason for a lock, which would make a folder that is not mounted look like one.
         return _left_or_kept(store, start)
-    with stack_lock(store, place, owned, limit_s=LIMIT_S) as hold:
-        if hold is None:
+    with stack_lock(store, place, owned, limit_s=LIMIT_S) as has_time:
+        if has_time is None:
             return None
         found = _state(store, start)
         if found is None:
@@ -62,7 +62,7 @@ def _remove(store: Store, place: StackRef, owned: OwnedLocks, may_go: Callable[[
         suffix, text = found
         if not may_go(text):
             return Forgotten.KEPT
-        if not hold.has_time(1):
+        if not has_time(1):
             logger.debug("stack %s is not removed yet: the decision took too long", place.stack)
             return Forgotten.DEFERRED
         for folder in ("history", "backups"):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +28,7 @@ from torchx_pulumi.stack_state.checkpoint import (
     encode_checkpoint,
     parse_checkpoint,
 )
-from torchx_pulumi.stack_state.stack_locks import Hold, OwnedLocks, retried, stack_lock
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, retried, stack_lock
 from torchx_pulumi.storage.stores import Store, Stored
 
 logger = logging.getLogger(__name__)
@@ -84,28 +83,27 @@ def _write(
         return written
     # The check, the write and the release.
     requests = 4 if store.keeps_backups else 3
-    with stack_lock(store, place, owned) as hold:
-        if hold is None:
+    with stack_lock(store, place, owned) as has_time:
+        if has_time is None:
             return None
-        if not hold.has_time(requests):
-            return _too_slow(place, hold)
+        if not has_time(requests):
+            return _too_slow(place)
         # Another process may have written since.
         if not store.is_unchanged(path, before):
             return None
         if store.keeps_backups:
-            if not hold.has_time(3):
-                return _too_slow(place, hold)
+            if not has_time(3):
+                return _too_slow(place)
             store.write(f"{path}.bak", before.data)
-        if not hold.has_time(2):
-            return _too_slow(place, hold)
+        if not has_time(2):
+            return _too_slow(place)
         store.write(path, packed, replaces=before)
-        held_s = time.monotonic() - hold.since
-    logger.debug("stack %s: what is known of its run is written; its lock was held for %.3f s", place.stack, held_s)
+    logger.debug("stack %s: what is known of its run is written", place.stack)
     return written
 
 
-def _too_slow(place: StackRef, hold: Hold) -> Written:
-    logger.debug("stack %s is not written yet: one request takes %.3f s", place.stack, hold.request_s)
+def _too_slow(place: StackRef) -> Written:
+    logger.debug("stack %s is not written yet: requests take too long", place.stack)
     return Written(outcome=Recorded.DEFERRED)
 
 

@@ -18,8 +18,7 @@ from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.backend import absolute_backend, backend_folder, choose_backend
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_app
-from torchx_pulumi.stack_state.folder_stack import check_there
-from torchx_pulumi.stack_state.stacks import StackName, Stacks, open_stacks
+from torchx_pulumi.stack_state.stacks import StackName, Stacks, check_there, open_stacks
 from torchx_pulumi.storage.files import is_folder, path_exists
 
 Observations = Callable[[StackName], Mapping[str, Any] | None]
@@ -126,10 +125,9 @@ class FleetStacks:
             raise
         if not versions and self._is_opened_here:
             _check_folder(self.backend, self._local, may_be_absent=self._may_be_absent)
-        folder = backend_folder(self.backend)
-        if not versions and self._results and folder is not None:
+        if not versions and self._results:
             # A folder that is not mounted any more is empty: its stacks were not deleted.
-            check_there(folder, self.backend)
+            check_there(self.backend)
         busy = self.stacks.updating()
         stale = [name for name, version in versions.items() if not version or self._versions.get(name) != version]
         with ThreadPoolExecutor(self.stacks.reads_at_once) as pool:

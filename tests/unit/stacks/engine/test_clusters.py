@@ -16,7 +16,7 @@ from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.stack_state.folder_stack import FolderStack
+from torchx_pulumi.stack_state.stacks import FolderStack
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.driver import AutomationDriver

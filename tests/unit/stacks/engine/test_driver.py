@@ -13,7 +13,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage, write_entry
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.stack_state.folder_stack import FolderStack
+from torchx_pulumi.stack_state.stacks import FolderStack
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.work_dir import place_key

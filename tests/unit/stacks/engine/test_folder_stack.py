@@ -13,8 +13,14 @@ import pytest
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.stack_state.backend import backend_folder, own_backend
 from torchx_pulumi.stack_state.checkpoint import Checkpoint
-from torchx_pulumi.stack_state.folder_stack import FolderStack, backend_error, check_layout
-from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks, read_checkpoint
+from torchx_pulumi.stack_state.stacks import (
+    FolderStack,
+    backend_error,
+    check_layout,
+    find_renamed,
+    list_stacks,
+    read_checkpoint,
+)
 
 
 @pytest.fixture
