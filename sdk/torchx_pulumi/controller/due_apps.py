@@ -23,7 +23,7 @@ from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.backend import backend_url, open_store
-from torchx_pulumi.stack_state.update_history import HISTORY, read_updates
+from torchx_pulumi.stack_state.stacks import HISTORY, read_updates
 from torchx_pulumi.storage.owners import is_working
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
 

@@ -39,6 +39,8 @@ PLACE_VARIABLE = "TORCHX_PULUMI_PLACE"
 
 INSTALL_PULUMI = "install Pulumi (https://www.pulumi.com/docs/install/, or `brew install pulumi`) and open a new shell"
 
+CHECK_BACKEND = "check the backend (option pulumi_backend, PULUMI_BACKEND_URL) and its credentials"
+
 QUERY_TIMEOUT_S = 60.0
 
 NO_DEFAULT = "No Default Org Specified"
@@ -234,46 +236,43 @@ def check_provider(warn: Callable[[str], None]) -> None:
         warn(warning)
 
 
-def query(backend: str, words: Sequence[str], *, project: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command of the CLI that only reads, and return its exit code and output.
+def query(backend: str, words: Sequence[str], *, project: str = "", advice: str = CHECK_BACKEND) -> str | None:
+    """Run a command of the CLI that only reads, and return its output. None: it says that there is no such stack.
 
     Args:
         backend: URL of the backend, without credentials (`choose_backend`).
         words: The command.
         project: Project that the command runs in. Empty: none, so that a project in the caller's folder has no effect.
+        advice: What to do if the command fails.
 
     Raises:
-        DeployError: The CLI is not on PATH, does not end within 60 s, or the credentials are unknown.
+        DeployError: The CLI is not on PATH, fails, or does not end within 60 s; or the credentials are unknown.
     """
-    cli, env = find_cli(), _query_environment(backend)
+    cli, env, command = find_cli(), _query_environment(backend), f"pulumi {' '.join(words)}"
     with tempfile.TemporaryDirectory(prefix="torchx-pulumi-") as folder:
         if project:
             (Path(folder) / "Pulumi.yaml").write_text(json.dumps({"name": project, "runtime": "python"}))
+        whole = [cli, "--non-interactive", "--color", "never", *words]
         try:
-            return subprocess.run(
-                [cli, "--non-interactive", "--color", "never", *words],
-                env=env,
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=QUERY_TIMEOUT_S,
-                check=False,
+            done = subprocess.run(
+                whole, env=env, cwd=folder, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=False
             )
         except subprocess.TimeoutExpired as error:
             raise DeployError(
-                f"the Pulumi backend {backend}: pulumi {' '.join(words)} did not end within {QUERY_TIMEOUT_S:g} s; "
+                f"the Pulumi backend {backend}: {command} did not end within {QUERY_TIMEOUT_S:g} s; "
                 "check that the backend can be reached from here"
             ) from error
+    if done.returncode == 0:
+        return done.stdout
+    if NO_STACK.search(done.stderr):
+        return None
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    said = without_credentials(" ".join(lines[-3:])) or "nothing"
+    raise DeployError(f"the Pulumi backend {backend} cannot be read: {command} says: {said}; {advice}")
 
 
 def _query_environment(backend: str) -> dict[str, str]:
     return {**cli_environment(), "PULUMI_BACKEND_URL": backend_url(backend), "PULUMI_SKIP_UPDATE_CHECK": "true"}
-
-
-def last_lines(text: str) -> str:
-    """Return the last three lines that a command printed, as one line without credentials."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return without_credentials(" ".join(lines[-3:])) or "nothing"
 
 
 def check_organization(backend: str, option: str | None, job: str = "unnamed") -> None:
@@ -311,9 +310,10 @@ def choose_organization(backend: str, option: str | None = None) -> str:
         return option or ORGANIZATION
     key = (backend, cli_environment().get("PULUMI_DEFAULT_ORGANIZATION", ""))
     if key not in _default_organizations:
-        found = _ask(backend, ["org", "get-default"]).strip()
+        advice = f"log in with `pulumi login {backend}`, or name the organization by the option pulumi_organization"
+        found = (query(backend, ["org", "get-default"], advice=advice) or "").strip()
         if found in ("", NO_DEFAULT):
-            found = _ask(backend, ["whoami"]).strip()
+            found = (query(backend, ["whoami"], advice=advice) or "").strip()
         if not _ORGANIZATION_NAME.fullmatch(found):
             raise DeployError(
                 f"the Pulumi backend {backend}: the CLI names no default organization; name one by the option "
@@ -321,13 +321,3 @@ def choose_organization(backend: str, option: str | None = None) -> str:
             )
         _default_organizations[key] = found
     return _default_organizations[key]
-
-
-def _ask(backend: str, words: Sequence[str]) -> str:
-    done = query(backend, words)
-    if done.returncode:
-        raise DeployError(
-            f"the Pulumi backend {backend}: pulumi {' '.join(words)} says: {last_lines(done.stderr)}; log in with "
-            f"`pulumi login {backend}`, or name the organization by the option pulumi_organization"
-        )
-    return done.stdout

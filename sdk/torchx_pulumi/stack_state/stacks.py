@@ -17,14 +17,17 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
+from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend, open_store, own_backend
@@ -37,7 +40,7 @@ from torchx_pulumi.stack_state.checkpoint import (
     parse_checkpoint,
     read_app,
 )
-from torchx_pulumi.stack_state.cli import NO_STACK, check_organization, last_lines, query
+from torchx_pulumi.stack_state.cli import check_organization, query
 from torchx_pulumi.stack_state.stack_locks import LOCKS, Lock, clear_locks, lock_folder, read_locks
 from torchx_pulumi.storage.files import is_file, is_folder, names_in, os_error_reason, replacing, share
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S, FolderStore, Store, is_object_store
@@ -48,6 +51,12 @@ STACKS = ".pulumi/stacks"
 
 SUFFIXES = (".json", ".json.gz")
 """Suffixes of the checkpoint files that are read directly."""
+
+HISTORY = ".pulumi/history"
+HISTORY_SUFFIXES = (".history.json", ".history.json.gz")
+
+UPDATES_AT_ONCE = 8
+"""Updates that are read at the same time."""
 
 CLI_SUFFIX = ".json.zst"
 """Suffix of the checkpoint files that only the CLI reads."""
@@ -159,11 +168,8 @@ class CliStacks:
         words = ["stack", "ls", "--json", *(["--project", project] if project else ["--all"])]
         if self._organization is not None:
             words += ["--organization", self._organization]
-        done = query(self._backend, words, project=project or "")
-        if done.returncode:
-            raise self._error(words, done.stderr)
         try:
-            listed = json.loads(done.stdout or "[]")
+            listed = json.loads(query(self._backend, words, project=project or "") or "[]")
         except ValueError as error:
             raise DeployError(
                 f"the Pulumi backend {self._backend}: pulumi stack ls printed no JSON: {error}"
@@ -176,22 +182,10 @@ class CliStacks:
         # Without a name, the CLI takes the default organization.
         if place.organization == ORGANIZATION and self._organization is not None:
             place = replace(place, organization=self._organization)
-        words = ["stack", "export", "--stack", place.cli_name]
-        done = query(self._backend, words, project=name.project)
-        if done.returncode == 0:
-            return done.stdout
-        if NO_STACK.search(done.stderr):
-            return None
-        raise self._error(words, done.stderr)
+        return query(self._backend, ["stack", "export", "--stack", place.cli_name], project=name.project)
 
     def updating(self) -> frozenset[StackName]:
         return frozenset()
-
-    def _error(self, words: list[str], stderr: str) -> DeployError:
-        return DeployError(
-            f"the Pulumi backend {self._backend} cannot be read: pulumi {' '.join(words)} says: {last_lines(stderr)}; "
-            "check the backend (option pulumi_backend, PULUMI_BACKEND_URL) and its credentials"
-        )
 
 
 class StoredStacks:
@@ -392,6 +386,75 @@ class LastObservedReader:
         return answer if answer.observed else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackUpdate:
+    """One update of a stack."""
+
+    kind: str
+    """`update`, `refresh`, `destroy`, `import` or `rename`, as Pulumi writes it."""
+    result: str
+    """`succeeded`, `failed` or `in-progress`."""
+    started_at: datetime | None
+    """None: not known."""
+    finished_at: datetime | None
+    """None: it has not ended, or that is not known."""
+    message: str
+    """What was given with `--message`, or the commit. Empty: nothing."""
+    started_by: str = ""
+    """`cli`, `auto.local` or `auto.inline`, as Pulumi writes it. Empty: not known."""
+
+
+def read_updates(store: Store, name: StackName, most: int) -> list[StackUpdate]:
+    """Return the last updates of a stack, the newest first. Entries that are damaged are left out.
+
+    Args:
+        store: The backend's files.
+        name: The stack.
+        most: Number of updates to return at most; so many files are read.
+
+    Raises:
+        OSError: The backend cannot be read.
+    """
+    folder = f"{HISTORY}/{name}"
+    files = [file for file in store.paths(folder) if file.endswith(HISTORY_SUFFIXES)]
+    newest = sorted(files, key=_written_at, reverse=True)[:most]
+    with ThreadPoolExecutor(UPDATES_AT_ONCE) as pool:
+        found = pool.map(lambda file: _read_update(store.read_bytes(f"{folder}/{file}"), file), newest)
+        return [update for update in found if update is not None]
+
+
+def _written_at(file: str) -> tuple[int, str]:
+    """Return the time in a file's name, `STACK-NANOSECONDS.history.json`; names of a stack differ in length."""
+    digits = file.partition(".history.")[0].rpartition("-")[2]
+    return (int(digits) if digits.isdecimal() else 0), file
+
+
+def _read_update(data: bytes | None, file: str) -> StackUpdate | None:
+    """Return an update. None: its file was removed after it was listed, or is damaged."""
+    try:
+        value: Any = None if data is None else json.loads(decode_checkpoint(data, file))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, Mapping):
+        return None
+    return StackUpdate(
+        kind=text_at(value, "kind") or "",
+        result=text_at(value, "result") or "",
+        started_at=_time(value, "startTime"),
+        finished_at=_time(value, "endTime"),
+        message=text_at(value, "message") or "",
+        started_by=text_at(value, "environment", "exec.kind") or "",
+    )
+
+
+def _time(value: Mapping[str, Any], name: str) -> datetime | None:
+    seconds = number_at(value, name)
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc) if seconds else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 class FolderStack:
     """One stack in a folder. Methods raise DeployError if the folder cannot be read or written."""
 
@@ -418,10 +481,14 @@ class FolderStack:
 
         Raises:
             FileExistsError: The stack exists.
+            DeployError: Less than 1 MB is free: on a full disk the engine retries for minutes.
         """
         name, folder = f"{ORGANIZATION}/{self._ref.project}/{self._ref.stack}", self.path.parent
         is_own = self._root == backend_folder(own_backend())
         with _backend_errors(self._ref.backend):
+            found = next((each for each in (self._root / ".pulumi", *folder.parents) if is_folder(each)), None)
+            if found is not None and shutil.disk_usage(found).free < MIN_FREE_BYTES:
+                raise OSError(errno.ENOSPC, "", str(found))
             folder.mkdir(mode=0o700 if is_own else 0o777, parents=True, exist_ok=True)
             share(self._root, self._root / ".pulumi", folder.parent, folder)
             try:
@@ -444,17 +511,6 @@ class FolderStack:
         if path is not None:
             with _backend_errors(self._ref.backend):
                 path.with_name(f"{path.name}.bak").replace(path)
-
-    def check_room(self) -> None:
-        """Check that the disk has space for a launch: on a full disk the engine retries for minutes.
-
-        Raises:
-            DeployError: Less than 1 MB is free.
-        """
-        with _backend_errors(self._ref.backend):
-            folder = next((each for each in (self._root / ".pulumi", *self.path.parents) if is_folder(each)), None)
-            if folder is not None and shutil.disk_usage(folder).free < MIN_FREE_BYTES:
-                raise OSError(errno.ENOSPC, "", str(folder))
 
     def locks(self) -> list[Lock]:
         """Return the locks on the stack."""

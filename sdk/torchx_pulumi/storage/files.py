@@ -64,13 +64,11 @@ def read_json(path: Path) -> Any:
         DeployError: The file cannot be read, or is not valid JSON.
     """
     try:
-        with file_errors(path, "read"):
-            try:
-                return json.loads(path.read_bytes())
-            except ABSENT:
-                return None
+        with file_errors(path, "read"), contextlib.suppress(*ABSENT):
+            return json.loads(path.read_bytes())
     except ValueError as error:
         raise DeployError(f"{path} is not valid JSON: {error}; fix the file, or move it away") from error
+    return None
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import ContainerRunRef, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.stack_state.backend import backend_url, open_store
-from torchx_pulumi.stack_state.update_history import StackUpdate, read_updates
+from torchx_pulumi.stack_state.stacks import StackUpdate, read_updates
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.attempts import ArchivedApp, ArchivedRecords, attempt_values, read_archived_app

@@ -103,7 +103,6 @@ class AppStack:
                 check_layout(self._root, place.backend)
             if self._files is not None and seed and wants_passphrase(place):
                 find_cli()
-                self._files.check_room()
                 if self._files.seed():
                     return
             provider = ["--secrets-provider", place.secrets_provider] if place.secrets_provider else []

@@ -14,8 +14,7 @@ from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import Archive, open_archive
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.stack_state.stacks import StackName
-from torchx_pulumi.stack_state.update_history import read_updates
+from torchx_pulumi.stack_state.stacks import StackName, read_updates
 from torchx_pulumi.storage.stores import FolderStore
 from torchx_pulumi.web import attempts
 from torchx_pulumi.web.archives import KnownArchives

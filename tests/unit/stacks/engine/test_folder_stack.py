@@ -291,10 +291,9 @@ def test_a_state_cut_off_by_a_full_disk_is_taken_from_the_one_before(stack: Fold
 def test_a_disk_that_is_as_good_as_full_is_refused_at_once(stack: FolderStack, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 
-    stack.check_room()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
     with pytest.raises(DeployError, match="disk is full"):
-        stack.check_room()
+        stack.seed()
 
 
 def test_a_file_that_may_not_be_read_is_named_with_its_mode(tmp_path: Path) -> None:
