@@ -15,7 +15,6 @@ import logging
 import re
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,21 +23,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from torchx_pulumi.apps.answer import Answer
-from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
+from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.redaction import without_password
-from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend, open_store, own_backend
 from torchx_pulumi.stack_state.checkpoint import (
-    DAMAGED,
     Checkpoint,
     UnreadableStateError,
     checkpoint_text,
     decode_checkpoint,
     parse_checkpoint,
-    read_app,
 )
 from torchx_pulumi.stack_state.cli import check_organization, query
 from torchx_pulumi.stack_state.stack_locks import LOCKS, Lock, clear_locks, lock_folder, read_locks
@@ -75,9 +70,6 @@ _VERSION = re.compile(rb"^version:\s*(\d+)\s*$", re.MULTILINE)
 
 _STATES = re.compile(r"\.(json|yaml|yml)(\.gz|\.zst)?$")
 """Suffixes of all state files that Pulumi writes."""
-
-PAUSE_S = 30.0
-"""A backend that could not be read is read again after so long: a list of apps would wait for it once for each app."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,72 +310,6 @@ def list_stacks(backend: str, project: str) -> list[StackRef]:
     if not names:
         check_there(backend)
     return [name.at(backend) for name in names]
-
-
-def find_renamed(root: Path, entry: RunEntry) -> StackRef | None:
-    """Return where the stack of an app is after `pulumi stack rename`. None: it is not in this folder.
-
-    Every stack of a project in the folder is read; unreadable ones are skipped.
-
-    Raises:
-        DeployError: The folder cannot be read.
-    """
-    stacks = StoredStacks(entry.place.backend, FolderStore(root))
-    for name in stacks.versions():
-        # The engine does not see a stack without a project.
-        if name.project:
-            with contextlib.suppress(DeployError, *DAMAGED):
-                text = stacks.read(name) or ""
-                note = (parse_checkpoint(text).stash(APP_SUFFIX) or {}) if entry.launch in text else {}
-                if (note.get("app_id"), note.get("launch")) == (entry.app_id, entry.launch):
-                    return replace(entry.place, project=name.project, stack=name.stack)
-    return None
-
-
-class LastObservedReader:
-    """Reads what the output `torchx` of single stacks says of their runs, without a process.
-
-    The stacks may be of any number of backends, each of which is opened once. For use by several threads.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._opened: dict[str, StoredStacks | None] = {}
-        self._failed_at: dict[str, float] = {}
-
-    def read(self, ref: StackRef) -> Answer | None:
-        """Return what the output `torchx` says, by at most one read of a checkpoint.
-
-        Args:
-            ref: The stack.
-
-        Returns:
-            What was observed and requested last. None: the stack is absent, or has no such output, or only the CLI
-            reads its backend.
-
-        Raises:
-            DeployError: The backend or the stack cannot be read, or the backend could not be read a moment ago.
-        """
-        backend = know_backend(ref.backend)
-        failed_at = self._failed_at.get(backend)
-        if failed_at is not None and self._clock() - failed_at < PAUSE_S:
-            raise DeployError(f"the Pulumi backend {backend} could not be read a moment ago", retryable=True)
-        try:
-            if backend not in self._opened:
-                store = open_store(backend_url(backend))
-                self._opened[backend] = None if store is None else StoredStacks(backend, store)
-            stacks = self._opened[backend]
-            text = None if stacks is None else stacks.read(StackName.of(ref))
-            app = None if text is None else read_app(text)
-        except DAMAGED as error:
-            raise DeployError(f"stack {ref.project}/{ref.stack} in {backend} cannot be read: {error}") from error
-        except (OSError, DeployError) as error:
-            self._failed_at[backend] = self._clock()
-            # The credentials of the backend may be renewed.
-            self._opened.pop(backend, None)
-            raise DeployError(f"the Pulumi backend {backend} cannot be read: {error}", retryable=True) from error
-        answer = Answer() if app is None else Answer.of(app.output)
-        return answer if answer.observed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

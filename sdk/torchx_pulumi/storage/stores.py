@@ -48,51 +48,16 @@ class Stored:
     """ETag of this version of the file. None: the store has no ETags."""
 
 
-class Store(ABC):
+class _Files(ABC):
     """Files by their path below a root, for example `.pulumi/meta.yaml`.
 
     Methods raise `PermissionError` if access is denied, and another `OSError` if the store cannot be used, with errno
     ENOSPC if it is full.
     """
 
-    keeps_backups: bool
-    """A checkpoint that was cut off is restored from its `.bak`."""
-    reads_at_once: int
-    """How many threads may read at the same time."""
-
     @abstractmethod
     def read_bytes(self, path: str) -> bytes | None:
         """Return the content of a file, by one request. None: it does not exist."""
-
-    @abstractmethod
-    def open(self, path: str) -> BinaryIO | None:
-        """Open a file for reading, in blocks. None: it does not exist."""
-
-    @abstractmethod
-    def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
-        """Write a file atomically; a store with ETags refuses the write if the file is no longer `replaces`."""
-
-    @abstractmethod
-    def upload(self, path: str, source: BinaryIO) -> None:
-        """Write a file atomically with all that can be read of a source: all of it or nothing.
-
-        In a folder, the file and the folders that are created for it are readable by their owner only.
-        """
-
-    @abstractmethod
-    def versions(self, folder: str) -> dict[str, str]:
-        """Return path and version of all files below a folder, relative to it.
-
-        A file with the same version is unchanged: time of change, size and inode, or the ETag. Empty: not known.
-        """
-
-    @abstractmethod
-    def remove(self, path: str) -> None:
-        """Remove a file, if it exists."""
-
-    @abstractmethod
-    def remove_below(self, folder: str) -> None:
-        """Remove a folder with all files below it, if it exists. A link in it is removed, not what it leads to."""
 
     def read(self, path: str) -> Stored | None:
         """Return a file with its version. None: it does not exist."""
@@ -114,28 +79,16 @@ class Store(ABC):
         """Return the ETag of a file, or raise `FileNotFoundError`. None: the store has no ETags."""
         return None
 
-    def paths(self, folder: str) -> list[str]:
-        """Return the sorted paths of all files below a folder, relative to it. Empty: the folder does not exist."""
-        return sorted(self.versions(folder))
 
-    def lock(self, path: str, data: bytes) -> None:
-        """Write a lock atomically. No other file may appear in its folder: Pulumi treats each one as a lock."""
-        self.write(path, data)
-
-    def remove_if_empty(self, folder: str) -> None:  # noqa: B027 - an object store has no folders
-        """Remove a folder, unless it has files, is a link, or cannot be removed."""
-
-    def remove_empty_folders(self, folder: str) -> None:  # noqa: B027 - see above
-        """Remove a folder and the folders in it and above it that have no files."""
-
-
-class FolderStore(Store):
+class FolderStore(_Files):
     """Files in a folder."""
 
     keeps_backups = True
+    """A checkpoint that was cut off is restored from its `.bak`."""
 
-    # More threads do not read files faster: Python's own work takes the time.
     reads_at_once = 1
+    """How many threads may read at the same time: more do not read files faster, as Python's own work takes the time.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -147,13 +100,17 @@ class FolderStore(Store):
             return None
 
     def open(self, path: str) -> BinaryIO | None:
+        """Open a file for reading, in blocks. None: it does not exist."""
         try:
             return (self._root / path).open("rb")
         except ABSENT:
             return None
 
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:  # noqa: ARG002 - no versions
-        """Write a file atomically, with the permissions of the file that it replaces."""
+        """Write a file atomically, with the permissions of the one before it.
+
+        A store with ETags refuses the write if the file is no longer `replaces`.
+        """
         target = self._root / path
         with replacing(target) as file:
             if target.exists():
@@ -161,6 +118,10 @@ class FolderStore(Store):
             file.write(data)
 
     def upload(self, path: str, source: BinaryIO) -> None:
+        """Write a file atomically with all that can be read of a source: all of it or nothing.
+
+        The file and the folders that are created for it are readable by their owner only.
+        """
         target = self._root / path
         make_private_folder(target.parent)
         for hidden in target.parent.glob(".*.tmp"):
@@ -171,6 +132,7 @@ class FolderStore(Store):
             shutil.copyfileobj(source, file, 1 << 20)
 
     def lock(self, path: str, data: bytes) -> None:
+        """Write a lock atomically. No other file may appear in its folder: Pulumi treats each one as a lock."""
         target = self._root / path
         # Not with all parents: a folder that is not mounted any more must not come to look like an empty backend.
         folder = self._root / Path(path).parts[0]
@@ -186,6 +148,7 @@ class FolderStore(Store):
             file.write(data)
 
     def paths(self, folder: str) -> list[str]:
+        """Return the sorted paths of all files below a folder, relative to it. Empty: the folder does not exist."""
         top = self._root / folder
         found = []
         for path, _, names in os.walk(top, onerror=_raise_unless_absent, followlinks=True):
@@ -195,6 +158,10 @@ class FolderStore(Store):
         return sorted(found)
 
     def versions(self, folder: str) -> dict[str, str]:
+        """Return path and version of all files below a folder: time of change, size and inode, or the ETag.
+
+        A file with the same version is unchanged. Empty: not known.
+        """
         found = {}
         for path in self.paths(folder):
             with contextlib.suppress(*ABSENT):
@@ -203,18 +170,22 @@ class FolderStore(Store):
         return found
 
     def remove(self, path: str) -> None:
+        """Remove a file, if it exists."""
         with contextlib.suppress(*ABSENT):
             (self._root / path).unlink()
 
     def remove_below(self, folder: str) -> None:
+        """Remove a folder with all files below it, if it exists. A link in it is removed, not what it leads to."""
         if is_folder(self._root / folder):
             shutil.rmtree(self._root / folder)
 
     def remove_if_empty(self, folder: str) -> None:
+        """Remove a folder, unless it has files, is a link, or cannot be removed."""
         with contextlib.suppress(OSError):
             (self._root / folder).rmdir()
 
     def remove_empty_folders(self, folder: str) -> None:
+        """Remove a folder and the folders in it and above it that have no files."""
         for path, _, _ in os.walk(self._root / folder, topdown=False):
             self.remove_if_empty(path)
         for above in Path(folder).parents:
@@ -237,8 +208,8 @@ def as_os_error() -> Iterator[None]:
         raise (PermissionError if refused else OSError)(f"{type(error).__name__}: {error}") from error
 
 
-class ObjectStore(Store):
-    """Objects in a bucket or container, through a file system of fsspec."""
+class ObjectStore(_Files):
+    """Objects in a bucket or container, through a file system of fsspec; the methods are those of `FolderStore`."""
 
     # Writes of objects are atomic, and Pulumi never reads `.bak`.
     keeps_backups = False
@@ -290,6 +261,12 @@ class ObjectStore(Store):
             target.closed = True
             raise
 
+    def lock(self, path: str, data: bytes) -> None:
+        self.write(path, data)
+
+    def paths(self, folder: str) -> list[str]:
+        return sorted(self.versions(folder))
+
     @as_os_error()
     def versions(self, folder: str) -> dict[str, str]:
         """Return path and ETag of all objects below a folder: one request for 1,000 objects."""
@@ -313,6 +290,15 @@ class ObjectStore(Store):
             # An object of the folder's own name, or of a name that begins with it, is not below it.
             if name:
                 self.remove(f"{folder}/{name}")
+
+    def remove_if_empty(self, folder: str) -> None:
+        """Do nothing: an object store has no folders."""
+
+    def remove_empty_folders(self, folder: str) -> None:
+        """Do nothing: an object store has no folders."""
+
+
+Store = FolderStore | ObjectStore
 
 
 def is_object_store(url: str) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,20 +19,24 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still, Written
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
-from torchx_pulumi.stack_state.backend import backend_folder, backend_url, open_store, state_folder
+from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend, open_store, state_folder
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, read_app
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, clear_dead_locks
-from torchx_pulumi.stack_state.stacks import FolderStack, LastObservedReader, check_there, find_renamed, list_stacks
+from torchx_pulumi.stack_state.stacks import FolderStack, StackName, StoredStacks, check_there, list_stacks
 from torchx_pulumi.storage.owners import CheckOwner, unowned
 from torchx_pulumi.storage.stores import Store
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.recovery import recover_stack
-from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
+from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry, find_renamed
 from torchx_pulumi_stacks.engine.stack_removal import remove_stack
 from torchx_pulumi_stacks.engine.status_writer import write_status
 from torchx_pulumi_stacks.engine.work_dir import place_key
 
 logger = logging.getLogger(__name__)
+
+PAUSE_S = 30.0
+"""A backend that could not be read is read again after so long: a list of apps would wait for it once for each app."""
 
 
 class AutomationDriver:
@@ -50,7 +55,7 @@ class AutomationDriver:
         """
         self._folder = folder
         self._connect = connect
-        self._last_observed = LastObservedReader()
+        self._failed_at: dict[str, float] = {}
         self._stores: Mapping[str, Store] = {}
         self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
 
@@ -161,7 +166,21 @@ class AutomationDriver:
 
     def answer(self, entry: RunEntry) -> Answer | None:
         """Return what the stack's outputs say of its run; see `torchx_pulumi.runs.driver.Driver`."""
-        return self._last_observed.read(entry.place)
+        place, backend = entry.place, know_backend(entry.place.backend)
+        if time.monotonic() - self._failed_at.get(backend, -PAUSE_S) < PAUSE_S:
+            raise DeployError(f"the Pulumi backend {backend} could not be read a moment ago", retryable=True)
+        try:
+            store = self._store(place.backend)
+            text = None if store is None else StoredStacks(backend, store).read(StackName.of(place))
+            app = None if text is None else read_app(text)
+        except DAMAGED as error:
+            raise DeployError(f"stack {place.project}/{place.stack} in {backend} cannot be read: {error}") from error
+        except (OSError, DeployError) as error:
+            self._failed_at[backend] = time.monotonic()
+            self._drop_store(place.backend)
+            raise DeployError(f"the Pulumi backend {backend} cannot be read: {error}", retryable=True) from error
+        answer = Answer() if app is None else Answer.of(app.output)
+        return answer if answer.observed else None
 
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return who holds locks on an app's stack; see `torchx_pulumi.runs.driver.Driver`."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, read_entry
-from torchx_pulumi.model.errors import BackendAbsentError
+from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.stack_state.backend import backend_folder
-from torchx_pulumi.stack_state.stacks import read_checkpoint
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, parse_checkpoint
+from torchx_pulumi.stack_state.stacks import StoredStacks, read_checkpoint
 from torchx_pulumi.storage.files import read_json, remove_file, write_json
+from torchx_pulumi.storage.stores import FolderStore
 
 from torchx_pulumi_stacks.engine.work_dir import place_key, requested_entry
 
@@ -58,6 +61,26 @@ def find_entry(ref: StackRef, root: Path, still: Still | None = None) -> RunEntr
     requested = requested_entry(root, ref)
     # The launch started here and has not finished.
     return None if requested is None else replace(read_entry(requested, where), place=ref, stage=Stage.LAUNCHING)
+
+
+def find_renamed(root: Path, entry: RunEntry) -> StackRef | None:
+    """Return where the stack of an app is after `pulumi stack rename`. None: it is not in this folder.
+
+    Every stack of a project in the folder is read; unreadable ones are skipped.
+
+    Raises:
+        DeployError: The folder cannot be read.
+    """
+    stacks = StoredStacks(entry.place.backend, FolderStore(root))
+    for name in stacks.versions():
+        # The engine does not see a stack without a project.
+        if name.project:
+            with contextlib.suppress(DeployError, *DAMAGED):
+                text = stacks.read(name) or ""
+                note = (parse_checkpoint(text).stash(APP_SUFFIX) or {}) if entry.launch in text else {}
+                if (note.get("app_id"), note.get("launch")) == (entry.app_id, entry.launch):
+                    return replace(entry.place, project=name.project, stack=name.stack)
+    return None
 
 
 def drop_cached(ref: StackRef, root: Path) -> None:

@@ -17,10 +17,10 @@ from torchx_pulumi.stack_state.stacks import (
     FolderStack,
     backend_error,
     check_layout,
-    find_renamed,
     list_stacks,
     read_checkpoint,
 )
+from torchx_pulumi_stacks.engine.stack_lookup import find_renamed
 
 
 @pytest.fixture

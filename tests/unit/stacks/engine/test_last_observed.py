@@ -16,10 +16,12 @@ from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.requested import read_requested
 from torchx_pulumi.stack_state import backend
-from torchx_pulumi.stack_state.stacks import PAUSE_S, LastObservedReader
 from torchx_pulumi.storage.stores import FolderStore, ObjectStore
+from torchx_pulumi_stacks.engine import AutomationDriver
+from torchx_pulumi_stacks.engine import driver as driver_module
 
 from tests.unit.fleet.collect.states import checkpoint, output
+from tests.unit.runs.test_index import entry
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +62,16 @@ def requests(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         files.rm("/bucket", recursive=True)
 
 
+class Reader:
+    """A driver, asked for single stacks."""
+
+    def __init__(self) -> None:
+        self._driver = AutomationDriver()
+
+    def read(self, ref: StackRef) -> Answer | None:
+        return self._driver.answer(entry(place=ref))
+
+
 REF = StackRef(backend="s3://bucket", project="torchx", stack="a")
 PATH = ".pulumi/stacks/torchx/a.json"
 
@@ -67,7 +79,7 @@ PATH = ".pulumi/stacks/torchx/a.json"
 def test_the_observation_is_read_by_one_request(requests: Requests) -> None:
     requested = {"action": "cancel", "at": "2026-01-02T11:00:00Z", "counter": 1.0}
     requests.write(PATH, json.dumps(checkpoint(output("a", requested=requested))).encode())
-    reader = LastObservedReader()
+    reader = Reader()
     for _ in range(2):
         answer = reader.read(REF)
         assert answer is not None
@@ -78,7 +90,7 @@ def test_the_observation_is_read_by_one_request(requests: Requests) -> None:
 
 def test_a_compressed_checkpoint_is_read(requests: Requests) -> None:
     requests.write(f"{PATH}.gz", gzip.compress(json.dumps(checkpoint(output("a"))).encode()))
-    assert (LastObservedReader().read(REF) or Answer()).observed["state"] == "RUNNING"
+    assert (Reader().read(REF) or Answer()).observed["state"] == "RUNNING"
 
 
 @pytest.mark.parametrize(
@@ -87,34 +99,32 @@ def test_a_compressed_checkpoint_is_read(requests: Requests) -> None:
 def test_a_stack_that_is_absent_or_has_no_observation_has_none(requests: Requests, content: Any) -> None:
     if content is not None:
         requests.write(PATH, json.dumps(content).encode())
-    assert LastObservedReader().read(REF) is None
+    assert Reader().read(REF) is None
 
 
 def test_a_stack_that_cannot_be_parsed_is_an_error_of_that_stack_only(requests: Requests) -> None:
     requests.write(PATH, b'{"version": 3, "checkpoi')
     requests.write(".pulumi/stacks/torchx/b.json", json.dumps(checkpoint(output("b"))).encode())
-    reader = LastObservedReader()
+    reader = Reader()
     with pytest.raises(DeployError, match="stack torchx/a in s3://bucket cannot be read: its checkpoint"):
         reader.read(REF)
     assert reader.read(StackRef(backend=REF.backend, project="torchx", stack="b")) is not None
 
 
-def test_a_backend_that_fails_is_left_alone_for_a_while(requests: Requests) -> None:
+def test_a_backend_that_fails_is_left_alone_for_a_while(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
     requests.write(PATH, json.dumps(checkpoint(output("a"))).encode())
-    now = [0.0]
-    reader = LastObservedReader(clock=lambda: now[0])
+    reader = Reader()
     requests.error = PermissionError("access denied")
     with pytest.raises(DeployError, match="access denied"):
         reader.read(REF)
     requests.error = None
-    now[0] = PAUSE_S - 1
     with pytest.raises(DeployError, match="could not be read a moment ago"):
         reader.read(REF)
     assert len(requests.paths) == 1
-    now[0] = PAUSE_S
+    monkeypatch.setattr(driver_module, "PAUSE_S", 0.0)
     assert reader.read(REF) is not None
 
 
 @pytest.mark.parametrize("backend", ["https://api.pulumi.com", "postgres://db/state"])
 def test_a_backend_that_only_the_cli_reads_is_not_read(backend: str) -> None:
-    assert LastObservedReader().read(StackRef(backend=backend, project="torchx", stack="a")) is None
+    assert Reader().read(StackRef(backend=backend, project="torchx", stack="a")) is None
