@@ -74,6 +74,8 @@ class Owner:
     """The boot of the machine that it runs in (`owners.boot_id`). None: not known."""
     pid_namespace: int | None = None
     """Inode of its PID namespace. None: the system has none."""
+    pod_uid: str | None = None
+    """Uid of its pod (`owners.POD_VARIABLE`). None: it runs in no pod, or that is not known."""
     claim: str = ""
     """Distinguishes claims of one process, whose threads work on one app in turn. Empty: none."""
     seen_at: float | None = None

@@ -1,10 +1,9 @@
 """Pulumi's locks on stacks: read, taken without the engine, and removed if they are our own and have no owner any more.
 
 A lock names a host and a process id, which are not unique: containers share host names and count processes from 1. So a
-lock that is written here also has its owner, with boot, PID namespace and start of the process, and its container: the
-next container of the same pod removes it. Before an engine starts, a note stores its owner: a lock of the engine is
-removed only if it matches a note of this boot and namespace whose process has ended. docs/decisions/0012 describes what
-the engine requires of a lock.
+lock that is written here also has its owner, with boot, PID namespace and start of the process. Before an engine
+starts, a note stores its owner: a lock of the engine is removed only if it matches a note of this boot and namespace
+whose process has ended. docs/decisions/0012 describes what the engine requires of a lock.
 """
 
 from __future__ import annotations
@@ -27,13 +26,11 @@ from typing import Any, TypeVar
 from torchx_pulumi.model.app_entry import ORGANIZATION, Owner, StackRef
 from torchx_pulumi.model.codec import from_json, to_json
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.object_fields import at, text_at
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.stack_state.checkpoint import DAMAGED
 from torchx_pulumi.storage.files import read_json, write_json
 from torchx_pulumi.storage.owners import (
     Life,
-    container,
     holding,
     is_here,
     life_of,
@@ -76,8 +73,6 @@ class Lock:
     user: str
     timestamp: str
     """Time of acquisition, RFC 3339."""
-    container: Any = None
-    """What it says of its container, in the form of `owners.container`; not checked. None: nothing."""
     owner: Owner | None = None
     """The process that wrote it. None: an engine did."""
 
@@ -148,12 +143,8 @@ class OwnedLocks:
 
     def is_dead(self, lock: Lock) -> bool:
         """Return whether a lock is our own, and its process has ended or could not remove it."""
-        if lock.owner is not None and lock.user == _user() and life_of(lock.owner) is Life.ENDED:
-            return True
-        own, pod, start = container(), at(lock.container, "pod_uid"), text_at(lock.container, "started")
-        # Another start within the pod is that of an earlier container.
-        if own is not None and start is not None and pod == own["pod_uid"] and start != own["started"]:
-            return True
+        if lock.owner is not None:
+            return lock.user == _user() and life_of(lock.owner) is Life.ENDED
         return any(note.is_dead(lock) for note in self.notes())
 
 
@@ -178,7 +169,6 @@ def stack_lock(
         "timestamp": datetime.now().astimezone().isoformat(),
         "owner": to_json(owner),
     }
-    content |= {} if (own := container()) is None else {"container": own}
     begun = time.monotonic()
     with holding(owner):
         try:
@@ -278,7 +268,6 @@ def _lock_of(data: bytes, path: str) -> Lock:
             pid=int(value["pid"]),
             user=str(value.get("username")),
             timestamp=str(value.get("timestamp")),
-            container=value.get("container"),
             owner=from_json(Owner, value["owner"]) if "owner" in value else None,
         )
     except DAMAGED:

@@ -385,7 +385,7 @@ class FolderStack:
     """One stack in a folder. Methods raise DeployError if the folder cannot be read or written."""
 
     def __init__(self, root: Path, ref: StackRef) -> None:
-        self.path = root / ".pulumi" / "stacks" / ref.project / f"{ref.stack}.json"
+        self.path = root / STACKS / ref.project / f"{ref.stack}.json"
         """Path of its checkpoint."""
         self._root = root
         self._store = FolderStore(root)

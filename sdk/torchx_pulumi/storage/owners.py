@@ -1,7 +1,8 @@
 """Owners of apps and locks: processes, and whether they still run; lock files that exclude threads and processes.
 
-Processes of the same boot and PID namespace are looked up in the process table. For all others the lease decides, which
-the owner of an app renews before each step and while it waits (docs/decisions/0010).
+Processes of the same boot and PID namespace are looked up in the process table. Those of an earlier container of this
+pod have ended. For all others the lease decides, which the owner of an app renews before each step and while it waits
+(docs/decisions/0010).
 
 `filelock` uses `flock`, which the end of a process releases and which a forked child does not keep. Lustre and NFS may
 refuse it; the lock is then a second file that is created exclusively and names its owner. It is removed if its owner
@@ -81,11 +82,8 @@ def this_process() -> Owner:
 
 def local_process(pid: int) -> Owner:
     """Return a process of this PID namespace as an owner with a new lease."""
-    return renewed(
-        Owner(
-            host=socket.gethostname(), pid=pid, started=started(pid), boot_id=boot_id(), pid_namespace=pid_namespace()
-        )
-    )
+    owner = Owner(host=socket.gethostname(), pid=pid, started=started(pid), pod_uid=os.environ.get(POD_VARIABLE))
+    return renewed(replace(owner, boot_id=boot_id(), pid_namespace=pid_namespace()))
 
 
 def renewed(owner: Owner) -> Owner:
@@ -117,6 +115,9 @@ def life_of(owner: Owner | None) -> Life:
     if owner is None:
         return Life.ENDED
     if not is_here(owner):
+        if owner.pod_uid and owner.pod_uid == os.environ.get(POD_VARIABLE):
+            # An earlier container of this pod: the next one is started after it has ended.
+            return Life.ENDED
         return Life.WORKS if (owner.lease_until or 0.0) > time.time() else Life.EXPIRED
     is_own = owner.claim and owner.pid == os.getpid() and owner.started == started(owner.pid)
     works = (owner.claim, owner.pid) in _held if is_own else lives(owner.pid, owner.started)
@@ -203,16 +204,6 @@ def pid_namespace() -> int | None:
         return (_PROC / "self" / "ns" / "pid").stat().st_ino
     except OSError:
         return None
-
-
-def container() -> dict[str, str] | None:
-    """Return what identifies this container: the uid of its pod, and the start of its first process.
-
-    A container is restarted after it has ended, and has another first process then: within a pod, another start is an
-    earlier container that has ended. A container does not see its restart count. None: not known (POD_VARIABLE).
-    """
-    pod_uid, first = os.environ.get(POD_VARIABLE), started(1)
-    return {"pod_uid": pod_uid, "started": first} if pod_uid and first else None
 
 
 def is_here(owner: Owner) -> bool:

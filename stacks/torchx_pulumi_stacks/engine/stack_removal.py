@@ -9,15 +9,13 @@ from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.runs.driver import Forgotten
 from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, decode_checkpoint
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder, retried, stack_lock
+from torchx_pulumi.stack_state.stacks import STACKS, SUFFIXES
 from torchx_pulumi.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
 LIMIT_S = 60.0
 """Longest time after which the removal of a stack still begins: the decision under the lock asks a cluster."""
-
-STATES = (".json", ".json.gz")
-"""Suffixes of a state that is read."""
 
 OTHER_STATES = (".json.zst", ".yaml", ".yaml.gz", ".yaml.zst")
 """Suffixes of states that Pulumi can write and this package cannot read: a stack with one of them stays."""
@@ -49,7 +47,7 @@ def _remove(store: Store, place: StackRef, owned: OwnedLocks, may_go: Callable[[
     """Remove a stack once. None: another process holds its lock."""
     if place.organization != ORGANIZATION:
         return Forgotten.LEFT
-    start = f".pulumi/stacks/{place.project}/{place.stack}"
+    start = f"{STACKS}/{place.project}/{place.stack}"
     if _state(store, start) is None:
         # Without a state there is no reason for a lock, which would make a folder that is not mounted look like one.
         return _left_or_kept(store, start)
@@ -80,7 +78,7 @@ def _state(store: Store, start: str) -> tuple[str, str] | None:
     """Return suffix and text of a stack's only state. None: there is none, several, or one that cannot be read."""
     if any(store.read_bytes(f"{start}{suffix}") is not None for suffix in OTHER_STATES):
         return None
-    found = [(suffix, data) for suffix in STATES if (data := store.read_bytes(f"{start}{suffix}")) is not None]
+    found = [(suffix, data) for suffix in SUFFIXES if (data := store.read_bytes(f"{start}{suffix}")) is not None]
     if len(found) != 1:
         return None
     suffix, data = found[0]
@@ -89,5 +87,5 @@ def _state(store: Store, start: str) -> tuple[str, str] | None:
 
 def _left_or_kept(store: Store, start: str) -> Forgotten:
     """Return why a stack without a state that can be read is not removed: it has another one, or there is no stack."""
-    exists = any(store.read_bytes(f"{start}{suffix}") is not None for suffix in (*STATES, *OTHER_STATES))
+    exists = any(store.read_bytes(f"{start}{suffix}") is not None for suffix in (*SUFFIXES, *OTHER_STATES))
     return Forgotten.LEFT if exists else Forgotten.KEPT

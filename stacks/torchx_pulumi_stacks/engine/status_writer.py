@@ -29,6 +29,7 @@ from torchx_pulumi.stack_state.checkpoint import (
     parse_checkpoint,
 )
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, retried, stack_lock
+from torchx_pulumi.stack_state.stacks import STACKS, SUFFIXES
 from torchx_pulumi.storage.stores import Store, Stored
 
 logger = logging.getLogger(__name__)
@@ -109,8 +110,8 @@ def _too_slow(place: StackRef) -> Written:
 
 def _find(store: Store, place: StackRef) -> tuple[str, Stored] | None:
     """Return path and content of a stack's checkpoint. None: there is none, or it has another format."""
-    path = f".pulumi/stacks/{place.project}/{place.stack}.json"
-    found = [(name, stored) for name in (path, f"{path}.gz") if (stored := store.read(name)) is not None]
+    paths = (f"{STACKS}/{place.project}/{place.stack}{suffix}" for suffix in SUFFIXES)
+    found = [(path, stored) for path in paths if (stored := store.read(path)) is not None]
     return found[0] if len(found) == 1 else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import socket
@@ -30,32 +29,34 @@ class Containers:
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
         self._folder = tmp_path
-        self._numbers = itertools.count()
         (tmp_path / "backend/.pulumi/stacks/torchx").mkdir(parents=True)
         self.place = StackRef(backend=f"file://{tmp_path}/backend", project="torchx", stack="default.train-1")
         self.store = FolderStore(tmp_path / "backend")
         self.store.write(PATH, json.dumps(checkpoint()).encode())
         self.left: list[Any] = []
 
-    def enter(self, pod_uid: str | None, started: int, *, host: str = POD, boot: str = "boot-1") -> AutomationDriver:
-        """Become the first process of a container, and return its driver.
+    def enter(
+        self, pod_uid: str | None, started: int, *, host: str = POD, boot: str = "boot-1", pid: int = 1
+    ) -> AutomationDriver:
+        """Become a process of a container, and return its driver.
 
         Args:
             pod_uid: Uid of its pod, as the Deployment passes it. None: it is not passed.
             started: When its first process began, in clock ticks since the boot.
             host: Its host name.
             boot: The boot of its node.
+            pid: Its process id. 1: the first process.
         """
-        proc = self._folder / f"proc-{next(self._numbers)}"
-        for path in ("1", "self/ns", "sys/kernel/random"):
-            (proc / path).mkdir(parents=True)
+        proc = self._folder / f"proc-{pod_uid}-{started}-{host}-{boot}"
+        for path in ("1", str(pid), "self/ns", "sys/kernel/random"):
+            (proc / path).mkdir(parents=True, exist_ok=True)
         # The inode of this file is that of the PID namespace.
         (proc / "self/ns/pid").touch()
-        for path in ("1/stat", "self/stat"):
+        for path in ("1/stat", f"{pid}/stat", "self/stat"):
             (proc / path).write_text(f"1 (torchx-pulumi) S {' '.join(['0'] * 18)} {started} 0")
         (proc / "sys/kernel/random/boot_id").write_text(boot)
         self._patch.setattr(owner_module, "_PROC", proc)
-        self._patch.setattr(os, "getpid", lambda: 1)
+        self._patch.setattr(os, "getpid", lambda: pid)
         self._patch.setattr(socket, "gethostname", lambda: host)
         if pod_uid is None:
             self._patch.delenv("TORCHX_PULUMI_POD_UID", raising=False)
@@ -128,7 +129,7 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "without uids": ({"pod_uid": None, "started": 100}, {"pod_uid": None, "started": 200}),
     "of another process of the container": (
         {"pod_uid": "pod-1", "started": 100},
-        {"pod_uid": "pod-1", "started": 100},
+        {"pod_uid": "pod-1", "started": 100, "pid": os.getpid()},
     ),
 }
 
@@ -146,24 +147,23 @@ def test_the_lock_of_a_living_container_is_never_taken(
     assert containers.locks == before
 
 
-@pytest.mark.parametrize("mark", [None, "pod-1", {}, {"pod_uid": "pod-1"}, {"pod_uid": "pod-1", "started": ["x"]}])
-def test_a_lock_with_an_odd_mark_is_that_of_somebody_else(containers: Containers, mark: Any) -> None:
+@pytest.mark.parametrize("owner", [None, "pod-1", {}, {"pod_uid": "pod-1"}, {"pod_uid": ["x"]}])
+def test_a_lock_with_an_odd_owner_is_that_of_somebody_else(containers: Containers, owner: Any) -> None:
     driver = containers.enter("pod-1", 200)
-    content = {"pid": 1, "username": "me", "hostname": POD, "timestamp": "2026-01-01T00:00:00Z", "container": mark}
+    content = {"pid": 1, "username": "me", "hostname": POD, "timestamp": "2026-01-01T00:00:00Z", "owner": owner}
     containers.store.lock(f"{lock_folder(containers.place)}/odd.json", json.dumps(content).encode())
     assert containers.write(driver) is Recorded.DEFERRED
     assert containers.locks == ["odd.json"]
 
 
-def test_pulumis_own_fields_of_a_lock_stay_and_in_a_pod_it_names_its_container(containers: Containers) -> None:
-    fields = {"pid", "username", "hostname", "timestamp", "owner"}
-    for pod_uid, expected in ((None, fields), ("pod-1", fields | {"container"})):
-        held = stack_lock(containers.store, containers.place, containers.enter(pod_uid, 100)._owned(containers.place))
-        with held:
-            (name,) = containers.locks
-            stored = containers.store.read(f"{lock_folder(containers.place)}/{name}")
-            assert stored is not None
-            assert json.loads(stored.data).keys() == expected
+def test_a_lock_has_pulumis_own_fields_and_its_owner(containers: Containers) -> None:
+    with stack_lock(containers.store, containers.place, containers.enter("pod-1", 100)._owned(containers.place)):
+        (name,) = containers.locks
+        stored = containers.store.read(f"{lock_folder(containers.place)}/{name}")
+        assert stored is not None
+        content = json.loads(stored.data)
+        assert content.keys() == {"pid", "username", "hostname", "timestamp", "owner"}
+        assert content["owner"]["pod_uid"] == "pod-1"
 
 
 def test_a_backend_that_cannot_be_read_is_cleared_later(
