@@ -272,6 +272,7 @@ def query(backend: str, words: Sequence[str], *, project: str = "", advice: str 
 
 
 def _query_environment(backend: str) -> dict[str, str]:
+    """Return the environment in which the CLI finds a backend."""
     return {**cli_environment(), "PULUMI_BACKEND_URL": backend_url(backend), "PULUMI_SKIP_UPDATE_CHECK": "true"}
 
 

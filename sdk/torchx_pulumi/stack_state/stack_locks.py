@@ -260,6 +260,7 @@ def read_locked_message(text: str) -> list[Lock]:
 
 
 def _lock_of(data: bytes, path: str) -> Lock:
+    """Return the lock in a file. One that is cut off, or whose owner is not valid, has the process id 0."""
     try:
         value: Any = json.loads(data)
         return Lock(
@@ -275,6 +276,7 @@ def _lock_of(data: bytes, path: str) -> Lock:
 
 
 def _user() -> str:
+    """Return the name of this user, as the locks of this process have it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -39,6 +39,7 @@ def path_exists(path: Path) -> bool:
 
 
 def _mode(path: Path) -> int:
+    """Return the mode of a path. 0: it does not exist."""
     try:
         return path.stat().st_mode
     except ABSENT:

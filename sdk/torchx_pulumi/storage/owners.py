@@ -285,6 +285,7 @@ def _holder(path: Path) -> str:
 
 
 def _age(seconds: float) -> str:
+    """Return a duration in the unit that fits it."""
     if seconds < 120:
         return f"{max(seconds, 0):.0f} s"
     if seconds < 7200:

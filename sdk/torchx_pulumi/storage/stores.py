@@ -374,9 +374,11 @@ def _open_files(scheme: str, given: Mapping[str, str], timeout_s: float) -> Any:
 
 
 def _raise_unless_absent(error: OSError) -> None:
+    """Raise an error of `os.walk`, unless the folder does not exist."""
     if not isinstance(error, ABSENT):
         raise error
 
 
 def _is_true(text: str | None) -> bool:
+    """Return whether a parameter of a URL says yes, as Go parses it."""
     return (text or "").lower() in ("1", "t", "true")
