@@ -10,7 +10,7 @@ import base64
 import json
 import string
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,25 +48,11 @@ class Credentials:
     """Seconds since 1970. None: valid until the API server refuses them."""
 
 
-class CredentialSource:
-    """A source of credentials. Many threads may use it."""
+CredentialSource = Callable[[Credentials | None], Credentials]
+"""Returns the credentials to send, given those that the API server refused (None: none were); many threads may call it.
 
-    def current(self) -> Credentials:
-        """Return the credentials to send.
-
-        Raises:
-            ClusterError: There are no valid credentials.
-        """
-        raise NotImplementedError
-
-    def renewed(self, refused: Credentials) -> Credentials | None:
-        """Return credentials that differ from those that the API server refused. None: there are no others.
-
-        Raises:
-            ClusterError: The credentials cannot be renewed.
-        """
-        now = self.current()
-        return now if now != refused else None
+The same ones again: there are no others. It raises a ClusterError if there are no valid credentials.
+"""
 
 
 def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> CredentialSource:
@@ -81,74 +67,58 @@ def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: s
         ClusterError: The user needs a login method that is not supported.
     """
     if user.get("tokenFile"):
-        return TokenFile(Path(user["tokenFile"]), where)
+        # It is read for each request, because tokens are renewed in place.
+        return lambda _: Credentials(authorization=_token_in(user["tokenFile"], where))
+    own = Credentials()
     if user.get("token"):
-        return Fixed(Credentials(authorization=_bearer(user["token"], "its token", where)))
-    if user.get("username") and user.get("password"):
+        own = Credentials(authorization=_bearer(user["token"], "its token", where))
+    elif user.get("username") and user.get("password"):
         pair = f"{user['username']}:{user['password']}".encode()
-        return Fixed(Credentials(authorization=f"Basic {base64.b64encode(pair).decode()}"))
-    if user.get("client-certificate") or user.get("client-certificate-data"):
-        return Fixed(Credentials())
-    if user.get("exec"):
+        own = Credentials(authorization=f"Basic {base64.b64encode(pair).decode()}")
+    elif user.get("client-certificate") or user.get("client-certificate-data"):
+        # They are part of the connection.
+        pass
+    elif user.get("exec"):
         # Most kubeconfigs have no plugin: its module is imported on demand.
-        from torchx_pulumi.kube.exec_plugin import PluginCredentials
+        from torchx_pulumi.kube.exec_plugin import plugin_credentials
 
-        return PluginCredentials(user["exec"], cluster, where)
-    if user.get("auth-provider"):
-        return OidcToken(user["auth-provider"], where)
-    return Fixed(Credentials())
-
-
-@dataclass(frozen=True)
-class Fixed(CredentialSource):
-    """Credentials that do not change."""
-
-    credentials: Credentials
-
-    def current(self) -> Credentials:
-        return self.credentials
+        return plugin_credentials(user["exec"], cluster, where)
+    elif user.get("auth-provider"):
+        return _oidc_credentials(user["auth-provider"], where)
+    return lambda _: own
 
 
-@dataclass(frozen=True)
-class TokenFile(CredentialSource):
-    """A token in a file. It is read for each request, because tokens are renewed in place."""
-
-    path: Path
-    where: str
-
-    def current(self) -> Credentials:
-        try:
-            token = self.path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error if isinstance(error, OSError) else f"{str(self.path)!r} is not text in UTF-8"
-            raise ClusterError(f"{self.where} cannot be used: its token file: {reason}") from None
-        return Credentials(authorization=_bearer(token, f"its token file {str(self.path)!r}", self.where))
+def _token_in(path: str, where: str) -> str:
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error if isinstance(error, OSError) else f"{path!r} is not text in UTF-8"
+        raise ClusterError(f"{where} cannot be used: its token file: {reason}") from None
+    return _bearer(token, f"its token file {path!r}", where)
 
 
-class OidcToken(CredentialSource):
-    """The token of an `auth-provider` of type `oidc`. kubectl renews it in the kubeconfig; this package does not."""
-
-    def __init__(self, provider: Any, where: str) -> None:
-        provider = provider if isinstance(provider, Mapping) else {}
-        name, config = provider.get("name"), provider.get("config") or {}
-        if name != "oidc":
-            instead = f": use {REPLACEMENTS[name]}" if name in REPLACEMENTS else ", use a plugin with `exec`"
-            raise ClusterError(
-                f"{where} cannot be used: its kubeconfig has the auth-provider {name!r}, which Kubernetes 1.26 "
-                f"removed{instead}"
-            )
-        self._token = str(config.get("id-token") or "")
-        self._where = where
-        self._expires_at = _expiry(self._token)
-
-    def current(self) -> Credentials:
-        if self._expires_at is not None and time.time() + EXPIRES_EARLY_S < self._expires_at:
-            return Credentials(authorization=f"Bearer {self._token}")
-        problem = "has expired" if self._expires_at is not None else "is missing or cannot be read"
+def _oidc_credentials(provider: Mapping[str, Any], where: str) -> CredentialSource:
+    """Return the token of an `auth-provider`, which kubectl renews in the kubeconfig and this package does not."""
+    name, config = provider.get("name"), provider.get("config") or {}
+    if name != "oidc":
+        instead = f": use {REPLACEMENTS[name]}" if name in REPLACEMENTS else ", use a plugin with `exec`"
         raise ClusterError(
-            f"{self._where} cannot be used: the id-token of its auth-provider 'oidc' {problem}; any command of "
+            f"{where} cannot be used: its kubeconfig has the auth-provider {name!r}, which Kubernetes 1.26 "
+            f"removed{instead}"
+        )
+    token = str(config.get("id-token") or "")
+    expires_at = _expiry(token)
+
+    def current(_: Credentials | None) -> Credentials:
+        if expires_at is not None and time.time() + EXPIRES_EARLY_S < expires_at:
+            return Credentials(authorization=f"Bearer {token}")
+        problem = "has expired" if expires_at is not None else "is missing or cannot be read"
+        raise ClusterError(
+            f"{where} cannot be used: the id-token of its auth-provider 'oidc' {problem}; any command of "
             "kubectl renews it in the kubeconfig; or use the plugin kubelogin with `exec`, which needs no kubectl"
         )
+
+    return current
 
 
 def is_header_value(token: str) -> bool:
@@ -202,15 +172,15 @@ def impersonation(user: Mapping[str, Any], where: str) -> Headers:
 
 def _impersonation_headers(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if user.get("as"):
-        yield "Impersonate-User", str(user["as"])
+        yield "Impersonate-User", user["as"]
     if user.get("as-uid"):
-        yield "Impersonate-Uid", str(user["as-uid"])
+        yield "Impersonate-Uid", user["as-uid"]
     for group in user.get("as-groups") or ():
         # The API server reads two names in one header as one group.
-        yield "Impersonate-Group", str(group)
+        yield "Impersonate-Group", group
     for key, values in (user.get("as-user-extra") or {}).items():
         for value in values or ():
-            yield f"Impersonate-Extra-{quote(str(key), safe=_HEADER_NAME)}", str(value)
+            yield f"Impersonate-Extra-{quote(str(key), safe=_HEADER_NAME)}", value
 
 
 def with_headers(headers: Mapping[str, str], more: Headers) -> Any:

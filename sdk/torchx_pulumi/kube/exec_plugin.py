@@ -18,11 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from torchx_pulumi.kube.credentials import Credentials, CredentialSource, is_header_value
+from torchx_pulumi.kube.kubeconfig import contents_of
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.redaction import secret_variables, without_credentials
 from torchx_pulumi.model.text import printable
@@ -141,9 +142,8 @@ class ExecPlugin:
     def _outcome(self, command: list[str], environment: dict[str, str], interactive: bool) -> tuple[bytes, int, str]:
         """Run the program. Return its output, its exit code, and its error output if the user has not seen it."""
         limit_s = INTERACTIVE_LIMIT_S if interactive else self._limit_s
-        run = _Run()
         try:
-            process = run.start(
+            with subprocess.Popen(
                 command,
                 env=environment,
                 stdin=None if interactive else subprocess.DEVNULL,
@@ -151,16 +151,21 @@ class ExecPlugin:
                 stderr=None if interactive else subprocess.PIPE,
                 # Only the foreground process group may read from a terminal.
                 start_new_session=not interactive,
-            )
-            output, errors = process.communicate(timeout=limit_s)
+            ) as process:
+                end = partial(_end, process, os.getpid(), with_children=not interactive)
+                # It ends with this process at the latest.
+                atexit.register(end)
+                try:
+                    output, errors = process.communicate(timeout=limit_s)
+                finally:
+                    atexit.unregister(end)
+                    end()
         except subprocess.TimeoutExpired:
             late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
             raise self._problem(late, retryable=True) from None
         except (OSError, ValueError) as error:
             # Python raises ValueError for an argument with a NUL.
             raise self._problem(f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
-        finally:
-            run.end()
         return output, process.returncode, printable((errors or b"").decode("utf-8", "replace")).strip()
 
     def _is_interactive(self) -> bool:
@@ -222,81 +227,66 @@ _plugins: dict[str, ExecPlugin] = {}
 """Plugins by their configuration, so that a program runs once for all contexts that have the same one."""
 
 
-def plugin_of(config: Any, cluster: Mapping[str, Any]) -> ExecPlugin:
-    """Return the plugin of a kubeconfig's user.
+def plugin_credentials(config: Mapping[str, Any], cluster: Mapping[str, Any], where: str) -> CredentialSource:
+    """Return the source of a plugin's credentials. They are kept until they expire or are refused.
 
     Args:
-        config: The field `exec` of the user.
+        config: The field `exec` of a user.
         cluster: The cluster of that kubeconfig.
+        where: Name of the cluster in messages.
 
     Raises:
-        PluginError: All problems of the configuration.
+        ClusterError: All problems of the configuration.
     """
-    config = config if isinstance(config, Mapping) else {}
     shared = cluster if config.get("provideClusterInfo") else None
     # A forked process has its own plugin, because its copy of the lock may be held.
     key = json.dumps([os.getpid(), config, shared], sort_keys=True, default=str)
-    found = _plugins.get(key)
-    return found or _plugins.setdefault(key, ExecPlugin(config, cluster))
 
-
-class PluginCredentials(CredentialSource):
-    """Credentials of a plugin. They are kept until they expire or are refused."""
-
-    def __init__(self, config: Any, cluster: Mapping[str, Any], where: str) -> None:
-        self._where = where
-        with self._translated_errors():
-            self._plugin = plugin_of(config, cluster)
-
-    def current(self) -> Credentials:
-        with self._translated_errors():
-            return self._plugin.credentials()
-
-    def renewed(self, refused: Credentials) -> Credentials | None:
-        with self._translated_errors():
-            now = self._plugin.credentials(refused)
-        return now if now != refused else None
-
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def current(refused: Credentials | None) -> Credentials:
         try:
-            yield
+            return _plugins[key].credentials(refused)
         except PluginError as error:
-            raise ClusterError(
-                f"{self._where} cannot be used: {error}",
-                retryable=error.retryable,
-                reason="Unreachable" if error.retryable else "Unauthorized",
-            ) from None
+            raise _cluster_error(error, where) from None
+
+    try:
+        if key not in _plugins:
+            _plugins.setdefault(key, ExecPlugin(config, cluster))
+    except PluginError as error:
+        raise _cluster_error(error, where) from None
+    return current
+
+
+def _cluster_error(error: PluginError, where: str) -> ClusterError:
+    reason = "Unreachable" if error.retryable else "Unauthorized"
+    return ClusterError(f"{where} cannot be used: {error}", retryable=error.retryable, reason=reason)
 
 
 def _problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:
     """Yield the problems of a field `exec` of a user, given its `apiVersion` and effective `interactiveMode`."""
-    if not config.get("command"):
+    command, arguments, variables = config.get("command"), config.get("args") or [], config.get("env") or []
+    if not command:
         yield "names no command"
-    elif not isinstance(config["command"], str):
+    elif not isinstance(command, str):
         yield "has a command that is not a text"
     if version not in VERSIONS:
         yield f"has apiVersion {config.get('apiVersion')!r}, must be {' or '.join(VERSIONS)}"
     elif mode not in MODES:
         yield f"has interactiveMode {mode!r}, must be {', '.join(MODES)}"
-    for name in ("args", "env"):
-        if not isinstance(config.get(name) or [], list):
-            yield f"has {name} that is not a list"
-            return
-    pairs = config.get("env") or ()
-    if not all(isinstance(pair, Mapping) and pair.get("name") for pair in pairs):
+    if not isinstance(arguments, list):
+        yield "has args that is not a list"
+    if not isinstance(variables, list):
+        yield "has env that is not a list"
+    elif not all(isinstance(pair, Mapping) and pair.get("name") for pair in variables):
         yield "has a variable without a name in env"
 
 
 def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     info = {name: cluster[name] for name in CLUSTER_FIELDS if cluster.get(name)}
-    if cluster.get("certificate-authority-data"):
-        info["certificate-authority-data"] = cluster["certificate-authority-data"]
-    elif cluster.get("certificate-authority"):
-        try:
-            authority = Path(cluster["certificate-authority"]).read_bytes()
-        except OSError as error:
-            raise PluginError(f"its certificates: {error}") from error
+    try:
+        authority = contents_of(cluster, "certificate-authority")
+    except OSError as error:
+        raise PluginError(f"its certificates: {error}") from error
+    if authority:
         info["certificate-authority-data"] = base64.b64encode(authority).decode()
     for extension in cluster.get("extensions") or ():
         if isinstance(extension, Mapping) and extension.get("name") == f"{GROUP}/exec":
@@ -304,39 +294,12 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return info
 
 
-class _Run:
-    """One run of a program, which ends with this process at the latest."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = os.getpid()
-        self._starting = threading.Lock()
-        """Held while the program is started and noted, so that the end of this process does not miss it."""
-        atexit.register(self.end)
-
-    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start the program."""
-        with self._starting:
-            self._process = subprocess.Popen(command, **options)
-        return self._process
-
-    def end(self) -> None:
-        """Kill the program if it runs, with its children if it leads a process group, and close its pipes."""
-        if self._owner != os.getpid():
-            # A forked process does not own it, and has a copy of a lock that another thread may hold.
-            return
-        atexit.unregister(self.end)
-        with self._starting:
-            process = self._process
-        if process is None:
-            return
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                if os.getpgid(process.pid) == process.pid:
-                    os.killpg(process.pid, signal.SIGKILL)
-                else:
-                    process.kill()
-        process.wait()
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+def _end(process: subprocess.Popen[bytes], owner: int, *, with_children: bool) -> None:
+    """Kill a program that still runs. A forked process does not own it."""
+    if os.getpid() != owner or process.poll() is not None:
+        return
+    with suppress(ProcessLookupError):
+        if with_children:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()

@@ -1,60 +1,82 @@
-"""The transport for kubeconfigs and pods: certificates, tokens, plugins, proxies and impersonation, with urllib3."""
+"""The transport for kubeconfigs and pods: certificates, tokens, plugins, proxies and impersonation, with urllib3.
+
+A pool of urllib3 has one connection here, because the request decides which connection it may take. Bounds detect
+connections that a load balancer dropped without closing them:
+
+| Event | Bound |
+|---|---|
+| idle time after which a connection is not used again | 30 s; 5 s for requests that must not be sent twice |
+| the server's machine no longer answers (TCP keepalive) | 25 s on Linux, 35 s elsewhere; also for a followed log |
+| first byte of the response to a GET on a reused connection | 10 s; then the GET is sent again on a new connection |
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
-from torchx_pulumi.kube.connections import (
-    FIRST_BYTE_SHARE,
-    IDLE_S,
-    SHORT_IDLE_S,
-    ApiConnection,
-    Connections,
-    socket_options,
-)
 from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation, with_headers
-from torchx_pulumi.kube.kubeconfig import cluster_and_user
-from torchx_pulumi.kube.kubeconfig_fields import check_fields
+from torchx_pulumi.kube.kubeconfig import Access, check_fields, cluster_and_user
 from torchx_pulumi.kube.proxies import proxy_for
-from torchx_pulumi.kube.tls import FileVersions, files_of, proxy_context, tls_options, versions_of
-from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Response, content_type
+from torchx_pulumi.kube.tls import Material, material_of, proxy_context, tls_options
+from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, Response, content_type
 from torchx_pulumi.model.errors import ClusterError
 
 UNAUTHORIZED = 401
+
+IDLE_S = 30.0
+"""Longest idle time of a connection that is used again."""
+
+SHORT_IDLE_S = 5.0
+"""The same for requests that must not be sent twice."""
+
+FIRST_BYTE_SHARE = 1 / 3
+"""Share of a request's timeout for the first byte of the response on a reused connection: 10 s of 30 s."""
+
+KEPT = 64
+"""Idle connections that are kept for further requests."""
+
+PROBE_AFTER_S = 20
+"""Silence after which the system sends TCP keepalive probes."""
+
+PROBE_EVERY_S = 5
+PROBES = 3
 
 
 class HttpClient:
     """Transport that uses urllib3."""
 
-    def __init__(self, config: Mapping[str, Any], context: str | None, description: str) -> None:
+    def __init__(self, access: Access) -> None:
         """Check the kubeconfig. No connection is made, and no plugin is run.
 
         Raises:
             ClusterError: A field has a wrong type, an impersonated user does not fit into a header, or the login method
                 or the proxy is not supported.
         """
-        self._cluster, self._user = cluster_and_user(config, context)
-        check_fields(self._cluster, self._user, description)
-        self._where = description
-        self._server = _address(self._cluster, self._user, description)
-        self._impersonation = impersonation(self._user, description)
-        self._credentials = credentials_of(self._cluster, self._user, description)
-        self._proxy = proxy_for(self._server, self._cluster, os.environ, description)
-        self._files = files_of(self._cluster, self._user)
+        self._where = access.description
+        self._cluster, self._user = cluster_and_user(access)
+        check_fields(self._cluster, self._user, self._where)
+        self._server = _address(self._cluster, self._user, self._where)
+        self._impersonation = impersonation(self._user, self._where)
+        self._credentials = credentials_of(self._cluster, self._user, self._where)
+        self._proxy = proxy_for(self._server, self._cluster, os.environ, self._where)
         # A proxy gets the whole address of what it forwards without a tunnel.
         forwarded = self._proxy is not None and self._server.startswith("http://")
         self._origin = self._server if forwarded else urlsplit(self._server).path
         self._lock = threading.Lock()
-        self._made: tuple[FileVersions, bytes | None] | None = None
-        self._connections: Connections | None = None
+        self._made: tuple[Material | None, bytes | None] | None = None
+        """Certificates that the connections use, and among them those of a plugin."""
+        self._connections: _Connections | None = None
         if self._cluster.get("insecure-skip-tls-verify"):
             # The kubeconfig asks for it. kubectl does not warn either.
             warnings.filterwarnings("ignore", category=urllib3.exceptions.InsecureRequestWarning)
@@ -78,53 +100,24 @@ class HttpClient:
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), content_type(method)
         target = f"{self._origin}{path}" + (f"?{urlencode(query)}" if query else "")
-        credentials = self._credentials.current()
+
+        def send(credentials: Credentials) -> Response:
+            known = {"Authorization": credentials.authorization} if credentials.authorization else {}
+            whole = with_headers({**headers, **known}, self._impersonation)
+            return self._connections_for(credentials).send(method, target, whole, data, read_timeout_s)
+
         try:
-            response = self._send(credentials, method, target, headers, data, read_timeout_s)
-            if response.status == UNAUTHORIZED and (renewed := self._credentials.renewed(credentials)) is not None:
-                response.close()
-                response = self._send(renewed, method, target, headers, data, read_timeout_s)
+            credentials = self._credentials(None)
+            response = send(credentials)
+            if response.status == UNAUTHORIZED:
+                renewed = self._credentials(credentials)
+                if renewed != credentials:
+                    response.close()
+                    response = send(renewed)
         except urllib3.exceptions.ProxyError as error:
             # The text of the cause may contain the proxy's credentials.
             raise self._not_passed(error) from None
         return response
-
-    def _send(
-        self,
-        credentials: Credentials,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        data: bytes | None,
-        read_timeout_s: float | None,
-    ) -> Response:
-        """Send a request. A GET that fails on a reused connection is sent once more on a new one."""
-        connections = self._connections_for(credentials)
-        if credentials.authorization:
-            headers = {**headers, "Authorization": credentials.authorization}
-        headers = with_headers(headers, self._impersonation)
-        # A followed log may be silent for long. Requests that change objects must not be sent twice.
-        repeatable_s = read_timeout_s if method == "GET" else None
-        connection = connections.take(SHORT_IDLE_S if repeatable_s is None else IDLE_S)
-        is_reused = connection.idle_since > 0
-
-        def send(connection: ApiConnection, first_byte_s: float | None) -> Response:
-            return connection.send(
-                method,
-                target,
-                headers,
-                data,
-                first_byte_s=first_byte_s,
-                read_timeout_s=read_timeout_s,
-                released=lambda: connections.give_back(connection),
-            )
-
-        if repeatable_s is None or not is_reused:
-            return send(connection, read_timeout_s)
-        try:
-            return send(connection, repeatable_s * FIRST_BYTE_SHARE)
-        except (urllib3.exceptions.HTTPError, OSError):
-            return send(connections.new(), read_timeout_s)
 
     def _not_passed(self, error: Any) -> ClusterError:
         """Return the error of a proxy that does not pass on a request."""
@@ -137,43 +130,187 @@ class HttpClient:
             reason="Unreachable",
         )
 
-    def _connections_for(self, credentials: Credentials) -> Connections:
+    def _connections_for(self, credentials: Credentials) -> _Connections:
         """Return the connections. They are replaced when certificates change.
 
         Raises:
             ClusterError: A certificate or key cannot be read.
         """
-        wanted = (versions_of(self._files), credentials.certificate_and_key)
+        of_plugin = credentials.certificate_and_key
         with self._lock:
             known = self._connections
-            if known is not None and self._made == wanted:
-                return known
             try:
-                self._connections = Connections(self._pools(credentials))
+                material = None
+                if self._server.startswith("https://"):
+                    material = material_of(self._cluster, self._user, of_plugin)
+                if known is not None and self._made == (material, of_plugin):
+                    return known
+                self._connections = _Connections(self._pools(material))
             except (OSError, ValueError) as error:
-                if known is not None and self._made is not None and self._made[1] == wanted[1]:
+                if known is not None and self._made is not None and self._made[1] == of_plugin:
                     # Certificate and key are two files: while they are renewed, they may not match.
                     return known
                 raise ClusterError(f"{self._where} cannot be used: its certificates: {error}") from error
-            self._made = wanted
+            self._made = (material, of_plugin)
             if known is not None:
                 known.close()
             return self._connections
 
-    def _pools(self, credentials: Credentials) -> Callable[[], Any]:
+    def _pools(self, material: Material | None) -> Callable[[], Any]:
         """Return what makes a pool of urllib3 for one connection."""
-        options: dict[str, Any] = {"maxsize": 1, "socket_options": socket_options()}
-        if self._server.startswith("https://"):
-            options |= tls_options(self._cluster, self._user, credentials.certificate_and_key)
+        options: dict[str, Any] = {"maxsize": 1, "socket_options": _socket_options()}
+        if material is not None:
+            options |= tls_options(self._cluster, material)
         proxy = self._proxy
         if proxy is None:
-            return lambda: urllib3.PoolManager(**options).connection_from_url(self._server)
+            return lambda: urllib3.connection_from_url(self._server, **options)
         if proxy.url.startswith("https://"):
             options["proxy_ssl_context"] = proxy_context(self._cluster)
         headers = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else None
         return lambda: urllib3.ProxyManager(proxy.url, proxy_headers=headers, **options).connection_from_url(
             self._server
         )
+
+
+class _Connections:
+    """The connections with the same certificates. Many threads may use them."""
+
+    def __init__(self, new_pool: Callable[[], Any]) -> None:
+        """Begin without connections.
+
+        Args:
+            new_pool: Returns a new pool of urllib3 for one connection.
+        """
+        self._new_pool = new_pool
+        self._guard = threading.Lock()
+        self._idle: list[_Idle] = []
+        """Those that were used last are at the end."""
+        self._kept = KEPT
+
+    def send(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, read_timeout_s: float | None
+    ) -> Response:
+        """Send a request. A GET that fails on a reused connection is sent once more on a new one.
+
+        Args:
+            method: Method of HTTP.
+            target: Path and query; for a proxy that forwards requests, the whole address.
+            headers: Headers.
+            body: Body of the request.
+            read_timeout_s: Timeout of the head of the response, and between two reads of its body. None: no limit.
+        """
+
+        def request(pool: Any, first_byte_s: float | None) -> Response:
+            pool.ConnectionCls = HTTPSConnection if pool.scheme == "https" else HTTPConnection
+            # `request` of a manager would join headers of the same name.
+            raw = pool.urlopen(
+                method,
+                target,
+                headers=headers,
+                body=body,
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                assert_same_host=False,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=first_byte_s),
+            )
+            connection = getattr(raw.connection, "noted", None)
+            response = Response(raw, connection, lambda: self._keep(pool, connection))
+            if first_byte_s != read_timeout_s:
+                response.set_silence(read_timeout_s)
+            return response
+
+        # A followed log may be silent for long. Requests that change objects must not be sent twice.
+        if method != "GET" or read_timeout_s is None:
+            return request(self._take(SHORT_IDLE_S) or self._new_pool(), read_timeout_s)
+        reused = self._take(IDLE_S)
+        if reused is not None:
+            with suppress(urllib3.exceptions.HTTPError, OSError):
+                return request(reused, read_timeout_s * FIRST_BYTE_SHARE)
+        return request(self._new_pool(), read_timeout_s)
+
+    def _take(self, longest_idle_s: float) -> Any:
+        """Return the pool of the connection that was used last. None: it has been idle for longer, or is closed."""
+        # The wall clock also counts the time in which a machine is suspended.
+        now = time.time()
+        with self._guard:
+            # After the clock was set back, no idle time is known.
+            is_known = all(one.since <= now for one in self._idle)
+            usable = [one for one in self._idle if is_known and now - one.since <= IDLE_S]
+            dropped = [one for one in self._idle if one not in usable]
+            found = usable.pop() if usable and now - usable[-1].since <= longest_idle_s else None
+            self._idle = usable
+        if found is not None and not found.is_open:
+            dropped.append(found)
+        for one in dropped:
+            one.pool.close()
+        return found.pool if found is not None and found not in dropped else None
+
+    def _keep(self, pool: Any, connection: Any) -> None:
+        """Keep a connection whose response was read to its end."""
+        with self._guard:
+            is_kept = len(self._idle) < self._kept
+            if is_kept:
+                self._idle.append(_Idle(time.time(), pool, connection))
+        if not is_kept:
+            pool.close()
+
+    def close(self) -> None:
+        """Close the idle connections, and each other one when its response was read."""
+        with self._guard:
+            idle, self._idle, self._kept = self._idle, [], 0
+        for one in idle:
+            one.pool.close()
+
+
+class _Idle(NamedTuple):
+    """A connection that can serve again."""
+
+    since: float
+    """When its last response was read, in seconds of the wall clock."""
+    pool: Any
+    socket: Any
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the server has not closed the connection, as far as the system knows."""
+        try:
+            return not urllib3.util.wait_for_read(self.socket, 0)
+        except ValueError:
+            # It is closed on this side.
+            return False
+
+
+class _NotesSocket:
+    """Keeps the socket, which urllib3 gives away if the server announces that it closes the connection."""
+
+    noted: Any = None
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]
+        self.noted = self.sock  # type: ignore[attr-defined]
+
+
+# Messages of urllib3 begin with the names of the classes.
+class HTTPConnection(_NotesSocket, urllib3.connection.HTTPConnection):  # type: ignore[misc]
+    """A connection of urllib3 that keeps its socket."""
+
+
+class HTTPSConnection(_NotesSocket, urllib3.connection.HTTPSConnection):  # type: ignore[misc]
+    """A connection of urllib3 that keeps its socket."""
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    """Return urllib3's default option and the options of TCP keepalive."""
+    named = (
+        ("TCP_KEEPIDLE", PROBE_AFTER_S),
+        ("TCP_KEEPALIVE", PROBE_AFTER_S),  # macOS
+        ("TCP_KEEPINTVL", PROBE_EVERY_S),
+        ("TCP_KEEPCNT", PROBES),
+        ("TCP_USER_TIMEOUT", PROBE_AFTER_S * 1000),  # Linux: also while something was sent and not confirmed
+    )
+    found = [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in named if hasattr(socket, name)]
+    return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
 
 def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> str:

@@ -1,4 +1,4 @@
-"""Kubeconfig files, contents and contexts. This module reads files and the environment, never a cluster."""
+"""Kubeconfig files, contents, contexts and fields. This module reads files and the environment, never a cluster."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import base64
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from torchx_pulumi.model.cluster_identity import authority_digest, digest_of
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.redaction import path_shown, yaml_problem
+from torchx_pulumi.model.text import is_text_list
 
 POD_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Folder of a pod's service account: `ca.crt`, `namespace` and `token`, which are renewed in place."""
@@ -132,22 +133,16 @@ def read(path: Path) -> str:
         ClusterError: The file cannot be read, for example for lack of permission.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return ""
+        return path.read_text(encoding="utf-8") if stat.S_ISREG(path.stat().st_mode) else ""
     except (FileNotFoundError, NotADirectoryError):
         return ""
+    except UnicodeDecodeError:
+        # Its message shows the bytes.
+        reason = "it is not text in UTF-8"
     except (OSError, ValueError) as error:
         # The system's message repeats the name, which may be the contents of a kubeconfig.
-        reason = getattr(error, "strerror", None) or "it is not a path"
-        raise ClusterError(
-            f"kubeconfig {_shown(path)} cannot be read: {reason}; give a path, or contents as YAML"
-        ) from None
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        # The message of UnicodeDecodeError shows the bytes.
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise ClusterError(f"kubeconfig {path} cannot be read: {reason}") from None
+        reason = f"{getattr(error, 'strerror', None) or 'it is not a path'}; give a path, or contents as YAML"
+    raise ClusterError(f"kubeconfig {_shown(path)} cannot be read: {reason}")
 
 
 def parse(text: str, source: str) -> dict[str, Any]:
@@ -231,30 +226,27 @@ def choose_context(config: dict[str, Any], context: str | None, source: str) -> 
     return str(chosen)
 
 
-def cluster_and_user(config: Mapping[str, Any], context: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the cluster and the user of a context.
-
-    Args:
-        config: The kubeconfig.
-        context: Name of a context in it.
+def cluster_and_user(access: Access) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the cluster and the user of an access.
 
     Raises:
         ClusterError: The context, its cluster or the address is missing. A missing user is an empty mapping.
     """
-    chosen = _named(config, "contexts", "context", context)
-    cluster = _named(config, "clusters", "cluster", chosen.get("cluster"))
+    config = json.loads(access.config)
+    chosen = _named(config, "contexts", access.context)
+    cluster = _named(config, "clusters", chosen.get("cluster"))
     if not cluster.get("server"):
         raise ClusterError(
-            f"the cluster of context {context!r} cannot be used: its kubeconfig has no address for cluster "
+            f"the cluster of context {access.context!r} cannot be used: its kubeconfig has no address for cluster "
             f"{chosen.get('cluster')!r}; give it one, or choose another context"
         )
-    return cluster, _named(config, "users", "user", chosen.get("user"))
+    return cluster, _named(config, "users", chosen.get("user"))
 
 
-def _named(config: Mapping[str, Any], section: str, part: str, name: Any) -> dict[str, Any]:
+def _named(config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
     """Return the fields of an item of a section. Empty: there is no such item."""
-    found = next((item for item in config.get(section) or () if item.get("name") == name), None)
-    return dict((found or {}).get(part) or {})
+    found: dict[str, Any] = next((item for item in config.get(section) or () if item.get("name") == name), {})
+    return dict(found.get(SECTIONS[section]) or {})
 
 
 def api_server(access: Access) -> str:
@@ -263,7 +255,7 @@ def api_server(access: Access) -> str:
     Raises:
         ClusterError: The kubeconfig has no address.
     """
-    return str(cluster_and_user(json.loads(access.config), access.context)[0]["server"])
+    return str(cluster_and_user(access)[0]["server"])
 
 
 def pod_config(folder: str = POD_FOLDER) -> dict[str, Any]:
@@ -287,8 +279,7 @@ def pod_config(folder: str = POD_FOLDER) -> dict[str, Any]:
 
 def namespace_of(access: Access) -> str:
     """Return the namespace of the context or of the pod. The default is `default`."""
-    context = _named(json.loads(access.config), "contexts", "context", access.context)
-    return str(context.get("namespace") or "default")
+    return str(_named(json.loads(access.config), "contexts", access.context).get("namespace") or "default")
 
 
 def identity_of(address: str) -> str:
@@ -303,21 +294,129 @@ def identity_of(address: str) -> str:
     return digest_of(plain.encode())
 
 
-def authority_of(access: Access) -> str | None:
-    """Return the digest of the authority that an access trusts. None: there is none, or it cannot be read."""
-    cluster, _ = cluster_and_user(json.loads(access.config), access.context)
-    if cluster.get("certificate-authority-data"):
-        try:
-            return authority_digest(base64.b64decode(cluster["certificate-authority-data"]))
-        except (TypeError, ValueError):
-            # The connection reports it.
-            return None
-    return authority_in_file(cluster.get("certificate-authority"))
+def contents_of(section: Mapping[str, Any], name: str) -> bytes | None:
+    """Return a certificate or key, from a kubeconfig or the file that it names. As in kubectl, inline data wins.
+
+    Args:
+        section: A cluster or a user of a kubeconfig.
+        name: `certificate-authority`, `client-certificate` or `client-key`.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The data is not base64.
+    """
+    if section.get(f"{name}-data"):
+        return _decoded(section[f"{name}-data"])
+    return Path(section[name]).read_bytes() if section.get(name) else None
 
 
-def authority_in_file(path: str | None) -> str | None:
-    """Return the digest of the authority in a file. None: there is no such file."""
+def _decoded(text: str) -> bytes:
+    # By default the standard library skips unknown characters. Line breaks are allowed.
+    return base64.b64decode("".join(text.split()), validate=True)
+
+
+def authority_of(cluster: Mapping[str, Any]) -> str | None:
+    """Return the digest of the authority that a cluster of a kubeconfig names. None: there is none to be read."""
     try:
-        return authority_digest(Path(path).read_bytes()) if path else None
-    except OSError:
+        return authority_digest(contents_of(cluster, "certificate-authority"))
+    except (AttributeError, OSError, TypeError, ValueError):
+        # The connection reports it.
         return None
+
+
+def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> None:
+    """Check the types of all fields that requests depend on. What kubectl refuses is refused here.
+
+    Without the checks a field of a wrong type would have another meaning: `insecure-skip-tls-verify: "false"` is a text
+    that is not empty, and `as-groups: admins` would be six groups of one letter.
+
+    Args:
+        cluster: The cluster of a kubeconfig.
+        user: The user of it.
+        where: Name of the cluster in messages.
+
+    Raises:
+        ClusterError: All problems. It repeats no value, because that may be a secret.
+    """
+    problems = [*_type_problems(cluster, _CLUSTER_FIELDS), *_type_problems(user, _USER_FIELDS)]
+    if cluster.get("insecure-skip-tls-verify") is True and (
+        cluster.get("certificate-authority") or cluster.get("certificate-authority-data")
+    ):
+        problems.append("insecure-skip-tls-verify and certificate-authority exclude each other; remove one")
+    for name in ("client-certificate", "client-certificate-data"):
+        if user.get(name) and not (user.get("client-key") or user.get("client-key-data")):
+            problems.append(f"{name} is without its key; add client-key or client-key-data")
+    if problems:
+        raise ClusterError(f"{where} cannot be used: in its kubeconfig, {'; '.join(problems)}")
+
+
+def _type_problems(section: Mapping[str, Any], fields: Mapping[str, Sequence[_Rule]]) -> Iterator[str]:
+    for name, rules in fields.items():
+        value = section.get(name)
+        broken = next((rule for rule in rules if value is not None and not rule.holds(value)), None)
+        if broken is not None:
+            yield f"{name} {broken.problem.format(found=KINDS.get(type(value), type(value).__name__))}"
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        _decoded(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_address(server: str) -> bool:
+    try:
+        parts = urlsplit(server if "://" in server else f"https://{server}")
+        return bool(parts.hostname) and parts.port != 0 and not any(letter.isspace() for letter in server)
+    except ValueError:
+        return False
+
+
+def _has_text_lists(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(texts is None or is_text_list(texts) for texts in value.values())
+
+
+class _Rule(NamedTuple):
+    """What a field must be, and what is said of others."""
+
+    holds: Callable[[Any], bool]
+    problem: str
+
+
+_TEXT = _Rule(lambda value: isinstance(value, str), "must be a text, found {found}; put it in quotes")
+_BASE64 = _Rule(_is_base64, "is not base64")
+_ADDRESS = _Rule(_is_address, "is not an address; write https://host:port")
+_FLAG = _Rule(lambda value: isinstance(value, bool), "must be true or false without quotes, found {found}")
+_TEXTS = _Rule(is_text_list, "must be a list of texts, found {found}")
+_TEXTS_BY_NAME = _Rule(_has_text_lists, "must be a mapping of names to lists of texts")
+_MAPPING = _Rule(lambda value: isinstance(value, Mapping), "must be a mapping, found {found}")
+
+_CLUSTER_FIELDS = {
+    "server": (_TEXT, _ADDRESS),
+    "tls-server-name": (_TEXT,),
+    "proxy-url": (_TEXT,),
+    "certificate-authority": (_TEXT,),
+    "certificate-authority-data": (_TEXT, _BASE64),
+    "insecure-skip-tls-verify": (_FLAG,),
+}
+_USER_FIELDS = {
+    "token": (_TEXT,),
+    "tokenFile": (_TEXT,),
+    "username": (_TEXT,),
+    "password": (_TEXT,),
+    "client-certificate": (_TEXT,),
+    "client-certificate-data": (_TEXT, _BASE64),
+    "client-key": (_TEXT,),
+    "client-key-data": (_TEXT, _BASE64),
+    "as": (_TEXT,),
+    "as-uid": (_TEXT,),
+    "as-groups": (_TEXTS,),
+    "as-user-extra": (_TEXTS_BY_NAME,),
+    "exec": (_MAPPING,),
+    "auth-provider": (_MAPPING,),
+}
+
+KINDS = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+"""Types of YAML in messages."""

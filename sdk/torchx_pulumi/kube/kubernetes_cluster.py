@@ -7,7 +7,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,20 +15,12 @@ from urllib.parse import quote
 
 from torchx_pulumi.kube.api_errors import connection_error, response_error
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
-from torchx_pulumi.kube.kubeconfig import (
-    api_server,
-    authority_in_file,
-    authority_of,
-    find_access,
-    identity_of,
-    namespace_of,
-)
-from torchx_pulumi.kube.log_stream import GROW_S, LogStream
+from torchx_pulumi.kube.kubeconfig import authority_of, cluster_and_user, find_access, identity_of, namespace_of
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
 from torchx_pulumi.kube.protocol import Selector
+from torchx_pulumi.kube.streams import GROW_S, LogStream, WatchStream
 from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Response, Transport, transport_of, urllib3
 from torchx_pulumi.kube.trimming import trim
-from torchx_pulumi.kube.watch_stream import WatchStream
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
@@ -65,14 +57,14 @@ class KubernetesCluster:
         transport: Callable[[], Transport],
         where: str,
         address: str,
-        authority: Callable[[], str | None],
+        cluster: Mapping[str, Any],
         namespace: str = "default",
     ) -> None:
         self.api_server = address
         self.namespace = namespace
         self._transport = transport
         self._where = where
-        self._authority = authority
+        self._cluster = cluster
         self._identified: tuple[float, ClusterIdentity] | None = None
 
     @classmethod
@@ -87,12 +79,9 @@ class KubernetesCluster:
             ClusterError: There is no kubeconfig, it cannot be read, or it has no such context or no address.
         """
         access = find_access(kubeconfig, context)
+        cluster, _ = cluster_and_user(access)
         return cls(
-            partial(transport_of, access),
-            access.description,
-            api_server(access),
-            lambda: authority_of(access),
-            namespace_of(access),
+            partial(transport_of, access), access.description, str(cluster["server"]), cluster, namespace_of(access)
         )
 
     @classmethod
@@ -102,8 +91,8 @@ class KubernetesCluster:
 
         transport = OfficialTransport(api_client)
         address = str(api_client.configuration.host)
-        authority = getattr(api_client.configuration, "ssl_ca_cert", None)
-        return cls(lambda: transport, f"the cluster at {address}", address, lambda: authority_in_file(authority))
+        cluster = {"certificate-authority": getattr(api_client.configuration, "ssl_ca_cert", None)}
+        return cls(lambda: transport, f"the cluster at {address}", address, cluster)
 
     @property
     def identity(self) -> str:
@@ -122,7 +111,7 @@ class KubernetesCluster:
         address = re.sub(r"//[^/]*@", "//", self.api_server)
         identity = ClusterIdentity(
             uid=(home.get("metadata") or {}).get("uid"),
-            ca=self._authority(),
+            ca=authority_of(self._cluster),
             address=self.identity,
             name=self._where if address in self._where else f"{self._where} at {address}",
         )

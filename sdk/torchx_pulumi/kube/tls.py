@@ -1,4 +1,4 @@
-"""TLS options: trusted authorities and client certificates. Files are read again when they change."""
+"""TLS options: trusted authorities and client certificates."""
 
 from __future__ import annotations
 
@@ -7,54 +7,47 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import urllib3
 
-from torchx_pulumi.kube.kubeconfig_fields import decoded
-
-FILES = ("certificate-authority", "client-certificate", "client-key")
-"""Fields of a cluster and its user that name files with certificates."""
-
-FileVersions = tuple[tuple[int, int, int] | None, ...]
-"""Modification time, size and inode of each file; None for a missing file."""
+from torchx_pulumi.kube.kubeconfig import contents_of
 
 
-def files_of(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> list[str]:
-    """Return the certificate and key files that a connection depends on."""
-    both = {**user, **cluster}
-    return [str(both[name]) for name in FILES if both.get(name) and not both.get(f"{name}-data")]
+class Material(NamedTuple):
+    """Certificates and keys as PEM, as far as there are any."""
+
+    authority: bytes | None
+    """Certificates of the cluster's authority. None: those of the system."""
+    certificate_and_key: bytes | None
+    """Client certificate and its key. None: the client shows none."""
 
 
-def versions_of(files: list[str]) -> FileVersions:
-    """Return a value that changes when one of the files changes."""
-    versions: list[tuple[int, int, int] | None] = []
-    for path in files:
-        try:
-            found = Path(path).stat()
-        except OSError:
-            # Reading the file reports that it is missing.
-            versions.append(None)
-        else:
-            versions.append((found.st_mtime_ns, found.st_size, found.st_ino))
-    return tuple(versions)
-
-
-def tls_options(
-    cluster: Mapping[str, Any], user: Mapping[str, Any], certificate_and_key: bytes | None
-) -> dict[str, Any]:
-    """Return the TLS options of urllib3 for a cluster and its user.
+def material_of(cluster: Mapping[str, Any], user: Mapping[str, Any], of_plugin: bytes | None) -> Material:
+    """Read the certificates of a cluster and its user. Files are read each time, because they are renewed in place.
 
     Args:
         cluster: The cluster of a kubeconfig.
         user: The user of it.
-        certificate_and_key: Client certificate and key as PEM. None: those of the user, if it has them.
+        of_plugin: Client certificate and key of a plugin. None: those of the user, if it has them.
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: A file has no valid certificate or key.
     """
-    context = trusting(_contents(cluster, "certificate-authority"))
+    pair = of_plugin
+    certificate, key = contents_of(user, "client-certificate"), contents_of(user, "client-key")
+    if pair is None and certificate and key:
+        pair = certificate + b"\n" + key
+    return Material(contents_of(cluster, "certificate-authority"), pair)
+
+
+def tls_options(cluster: Mapping[str, Any], material: Material) -> dict[str, Any]:
+    """Return the TLS options of urllib3 for a cluster.
+
+    Raises:
+        ValueError: A certificate or key is not valid.
+    """
+    context = _trusting(material.authority)
     options: dict[str, Any] = {"ssl_context": context}
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
@@ -62,11 +55,8 @@ def tls_options(
         options["cert_reqs"] = "CERT_NONE"
     if cluster.get("tls-server-name"):
         options["server_hostname"] = cluster["tls-server-name"]
-    certificate, key = _contents(user, "client-certificate"), _contents(user, "client-key")
-    if certificate_and_key is None and certificate and key:
-        certificate_and_key = certificate + b"\n" + key
-    if certificate_and_key is not None:
-        _load(context, certificate_and_key)
+    if material.certificate_and_key is not None:
+        _load(context, material.certificate_and_key)
     return options
 
 
@@ -77,13 +67,13 @@ def proxy_context(cluster: Mapping[str, Any]) -> ssl.SSLContext:
         OSError: A file cannot be read.
         ValueError: A file has no valid certificate.
     """
-    context = trusting(_contents(cluster, "certificate-authority"))
+    context = _trusting(contents_of(cluster, "certificate-authority"))
     context.load_default_certs()
     return context
 
 
-def trusting(authority: bytes | None) -> ssl.SSLContext:
-    """Return a context that trusts an authority (PEM). None: the authorities of the system."""
+def _trusting(authority: bytes | None) -> ssl.SSLContext:
+    """Return a context that trusts an authority. None: the authorities of the system."""
     # Depending on its release, urllib3 or Python verifies host names: urllib3 sets the context up accordingly.
     context: ssl.SSLContext = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
     if authority:
@@ -93,13 +83,6 @@ def trusting(authority: bytes | None) -> ssl.SSLContext:
     # Self-signed authorities of clusters lack extensions that strict verification requires.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return context
-
-
-def _contents(section: Mapping[str, Any], name: str) -> bytes | None:
-    """Return a certificate or key from a kubeconfig or the file it names. As in kubectl, inline data wins."""
-    if section.get(f"{name}-data"):
-        return decoded(section[f"{name}-data"])
-    return Path(section[name]).read_bytes() if section.get(name) else None
 
 
 def _no_password() -> str:

@@ -7,7 +7,6 @@ import takes longer than all requests of a command.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ def content_type(method: str) -> str:
 class Response:
     """The response to a request. Its body is not read yet."""
 
-    def __init__(self, raw: Any, connection: Any, released: Callable[[], None] | None = None) -> None:
+    def __init__(self, raw: Any, connection: Any, released: Callable[[], None] = lambda: None) -> None:
         """Wrap a response of urllib3.
 
         Args:
@@ -42,8 +41,8 @@ class Response:
             released: Called when the body was read to its end: the connection can serve again.
         """
         self.status = int(raw.status)
-        self._raw = raw
         self.socket = connection
+        self._raw = raw
         self._released = released
 
     @property
@@ -58,17 +57,16 @@ class Response:
         yield from self._raw.stream(amt=None, decode_content=False)
         self._release()
 
+    def _release(self) -> None:
+        self._raw.release_conn()
+        self._released()
+
     def set_silence(self, seconds: float | None) -> None:
         """Set the timeout between two further reads. None: no limit."""
         # The server may have closed the connection after a short body.
         with suppress(OSError):
             if self.socket is not None:
                 self.socket.settimeout(seconds)
-
-    def _release(self) -> None:
-        self._raw.release_conn()
-        if self._released is not None:
-            self._released()
 
     def close(self) -> None:
         """Close the connection and end the wait of other threads, which closing alone does not do."""
@@ -127,7 +125,7 @@ def transport_of(access: Access) -> Transport:
         from torchx_pulumi.kube.http_client import HttpClient
 
         # Threads may create several transports at once, which make no connection. All use the same one.
-        _transports.setdefault(key, HttpClient(json.loads(access.config), access.context, access.description))
+        _transports.setdefault(key, HttpClient(access))
     return _transports[key]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.kube.http_client import HttpClient
-from torchx_pulumi.kube.kubeconfig import find_access, pod_config
+from torchx_pulumi.kube.kubeconfig import Access, find_access, pod_config
 from torchx_pulumi.kube.transport import Transport, transport_of
 from torchx_pulumi.model.errors import ClusterError
 from urllib3.exceptions import HTTPError
@@ -166,7 +166,7 @@ def test_the_account_of_a_pod_needs_no_kubeconfig(
     (tmp_path / "ca.crt").write_bytes(certificates.authority)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(tls_api.port))
-    transport = HttpClient(pod_config(str(tmp_path)), None, "the cluster of this pod")
+    transport = HttpClient(Access(json.dumps(pod_config(str(tmp_path))), None, "the cluster of this pod"))
     for token in ("one", "two"):
         (tmp_path / "token").write_text(token)
         assert status(transport.request("GET", "/version")) == 200
