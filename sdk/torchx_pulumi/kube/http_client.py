@@ -15,20 +15,22 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
 from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation, with_headers
-from torchx_pulumi.kube.kubeconfig import Access, check_fields, cluster_and_user
+from torchx_pulumi.kube.kubeconfig import Access, check_fields, cluster_and_user, contents_of
 from torchx_pulumi.kube.proxies import proxy_for
-from torchx_pulumi.kube.tls import Material, material_of, proxy_context, tls_options
 from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, Response, content_type
 from torchx_pulumi.model.errors import ClusterError
 
@@ -74,8 +76,6 @@ class HttpClient:
         forwarded = self._proxy is not None and self._server.startswith("http://")
         self._origin = self._server if forwarded else urlsplit(self._server).path
         self._lock = threading.Lock()
-        self._made: tuple[Material | None, bytes | None] | None = None
-        """Certificates that the connections use, and among them those of a plugin."""
         self._connections: _Connections | None = None
         if self._cluster.get("insecure-skip-tls-verify"):
             # The kubeconfig asks for it. kubectl does not warn either.
@@ -140,32 +140,49 @@ class HttpClient:
         with self._lock:
             known = self._connections
             try:
-                material = None
-                if self._server.startswith("https://"):
-                    material = material_of(self._cluster, self._user, of_plugin)
-                if known is not None and self._made == (material, of_plugin):
-                    return known
-                self._connections = _Connections(self._pools(material))
+                certificates = self._certificates(of_plugin)
+                if known is None or known.certificates != certificates:
+                    self._connections = _Connections(self._pools(*certificates), certificates, of_plugin)
+                    if known is not None:
+                        known.close()
             except (OSError, ValueError) as error:
-                if known is not None and self._made is not None and self._made[1] == of_plugin:
-                    # Certificate and key are two files: while they are renewed, they may not match.
-                    return known
-                raise ClusterError(f"{self._where} cannot be used: its certificates: {error}") from error
-            self._made = (material, of_plugin)
-            if known is not None:
-                known.close()
+                # Certificate and key are two files: while they are renewed, they may not match.
+                if known is None or known.of_plugin != of_plugin:
+                    raise ClusterError(f"{self._where} cannot be used: its certificates: {error}") from error
+            if self._connections is None:
+                raise AssertionError("connections were neither made nor refused")
             return self._connections
 
-    def _pools(self, material: Material | None) -> Callable[[], Any]:
+    def _certificates(self, of_plugin: bytes | None) -> tuple[bytes | None, bytes | None]:
+        """Return the authority, and the client's certificate with its key, as PEM. None: there is none.
+
+        Files are read each time, because they are renewed in place.
+        """
+        if self._server.startswith("http://"):
+            return None, None
+        certificate, key = contents_of(self._user, "client-certificate"), contents_of(self._user, "client-key")
+        own = certificate + b"\n" + key if certificate and key else None
+        return contents_of(self._cluster, "certificate-authority"), of_plugin or own
+
+    def _pools(self, authority: bytes | None, certificate_and_key: bytes | None) -> Callable[[], Any]:
         """Return what makes a pool of urllib3 for one connection."""
         options: dict[str, Any] = {"maxsize": 1, "socket_options": _socket_options()}
-        if material is not None:
-            options |= tls_options(self._cluster, material)
+        if self._server.startswith("https://"):
+            context = options["ssl_context"] = _trusting(authority)
+            if self._cluster.get("insecure-skip-tls-verify"):
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+                options["cert_reqs"] = "CERT_NONE"
+            if self._cluster.get("tls-server-name"):
+                options["server_hostname"] = self._cluster["tls-server-name"]
+            if certificate_and_key is not None:
+                _load(context, certificate_and_key)
         proxy = self._proxy
         if proxy is None:
             return lambda: urllib3.connection_from_url(self._server, **options)
         if proxy.url.startswith("https://"):
-            options["proxy_ssl_context"] = proxy_context(self._cluster)
+            options["proxy_ssl_context"] = _trusting(contents_of(self._cluster, "certificate-authority"))
+            options["proxy_ssl_context"].load_default_certs()
         headers = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else None
         return lambda: urllib3.ProxyManager(proxy.url, proxy_headers=headers, **options).connection_from_url(
             self._server
@@ -175,12 +192,18 @@ class HttpClient:
 class _Connections:
     """The connections with the same certificates. Many threads may use them."""
 
-    def __init__(self, new_pool: Callable[[], Any]) -> None:
+    def __init__(
+        self, new_pool: Callable[[], Any], certificates: tuple[bytes | None, bytes | None], of_plugin: bytes | None
+    ) -> None:
         """Begin without connections.
 
         Args:
             new_pool: Returns a new pool of urllib3 for one connection.
+            certificates: The authority, and the client's certificate with its key.
+            of_plugin: Certificate with key of a plugin. None: the plugin gave none.
         """
+        self.certificates = certificates
+        self.of_plugin = of_plugin
         self._new_pool = new_pool
         self._guard = threading.Lock()
         self._idle: list[_Idle] = []
@@ -326,3 +349,32 @@ def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) ->
             f"{where} cannot be used: its kubeconfig has the address {server!r}, must begin with https:// or http://"
         )
     return server
+
+
+def _trusting(authority: bytes | None) -> ssl.SSLContext:
+    """Return a context that trusts an authority. None: the authorities of the system."""
+    # Depending on its release, urllib3 or Python verifies host names: urllib3 sets the context up accordingly.
+    context: ssl.SSLContext = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+    if authority:
+        context.load_verify_locations(cadata=authority.decode())
+    else:
+        context.load_default_certs()
+    # Self-signed authorities of clusters lack extensions that strict verification requires.
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password, which kubeconfigs cannot hold; store it without one")
+
+
+def _load(context: ssl.SSLContext, certificate_and_key: bytes) -> None:
+    """Load a certificate with its key. Python reads them from a file only, which is removed at once."""
+    descriptor, name = tempfile.mkstemp(prefix="torchx-pulumi-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(certificate_and_key)
+        # Without the callback, OpenSSL would ask for a password at the terminal.
+        context.load_cert_chain(name, password=_no_password)
+    finally:
+        Path(name).unlink()

@@ -13,13 +13,21 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from torchx_pulumi.kube.api_errors import connection_error, response_error
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
 from torchx_pulumi.kube.kubeconfig import authority_of, cluster_and_user, find_access, identity_of, namespace_of
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
 from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.kube.streams import GROW_S, LogStream, WatchStream
-from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Response, Transport, transport_of, urllib3
+from torchx_pulumi.kube.transport import (
+    READ_TIMEOUT_S,
+    Query,
+    Response,
+    Transport,
+    connection_error,
+    response_error,
+    transport_of,
+    urllib3,
+)
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError

@@ -11,11 +11,10 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, Final
 
-from torchx_pulumi.kube.api_errors import response_error
 from torchx_pulumi.kube.concurrent import in_thread
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.protocol import WatchEvent
-from torchx_pulumi.kube.transport import Response, urllib3
+from torchx_pulumi.kube.transport import Response, response_error, urllib3
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import at
 
@@ -111,13 +110,13 @@ class LogStream(_Stream):
         self._end = "\n" if keep_ends else ""
         self._grow_s = grow_s
         self._stamped = stamped
-        self._begins = True
-        """No part of the current line has been returned."""
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._lines: deque[str] = deque()
-        self._rest: list[str] = []
-        self._size = 0
+        self._rest = ""
+        """Received part of a line, without what of it was returned."""
         self._rest_since = 0.0
+        self._begins = True
+        """No part of that line has been returned."""
 
     @property
     def finished(self) -> bool:
@@ -139,55 +138,38 @@ class LogStream(_Stream):
     def _read_lines(self) -> None:
         """Read one block, or take the received part of a line for which nothing more is received."""
         if self._grow_s is not None and self._has_part() and not self._arrives(self._grow_s):
-            self._lines.append(self._take_rest())
-            self._begins = False
+            self._take_part(len(self._rest))
             return
         block = self._read()
         if block is None:
             if not self._closed:
                 # The connection was read to its end and can be used again.
                 self._closed = self._read_to_end = True
-                self._lines.extend([self._take_rest()] if self._rest else [])
+                self._take_part(len(self._rest))
             return
-        first, *more = self._decode(block).split("\n")
-        self._add(first)
-        for text in more:
-            self._lines.append(self._take_rest() + self._end)
-            self._begins = True
-            self._add(text)
-        if self._size > LONGEST_PART:
-            self._lines.append(self._take_part())
-        elif self._rest and self._grow_s is not None and time.monotonic() - self._rest_since > self._grow_s:
-            # Progress bars end their updates with a carriage return: complete updates are returned.
-            self._lines.extend(filter(None, [self._take_part(only_updates=True)]))
+        *lines, rest = (self._rest + self._decode(block)).split("\n")
+        self._lines.extend(line + self._end for line in lines)
+        if lines or not self._rest:
+            self._rest_since = time.monotonic()
+        self._rest = rest
+        self._begins = self._begins or bool(lines)
+        # Progress bars end their updates with a carriage return: complete updates are returned.
+        updates = max(rest.rfind("\r"), 0)
+        if len(rest) > LONGEST_PART:
+            self._take_part(updates if updates and len(rest) - updates <= LONGEST_PART else len(rest))
+        elif self._grow_s is not None and time.monotonic() - self._rest_since > self._grow_s:
+            self._take_part(updates)
 
     def _has_part(self) -> bool:
         """Return whether a part of the line was received that is more than a part of its time."""
-        in_stamp = self._stamped and self._begins and self._size <= LONGEST_STAMP
-        return bool(self._rest) and not (in_stamp and not any(" " in text for text in self._rest))
+        in_stamp = self._stamped and self._begins and len(self._rest) <= LONGEST_STAMP and " " not in self._rest
+        return bool(self._rest) and not in_stamp
 
-    def _add(self, text: str) -> None:
-        if text:
-            if not self._rest:
-                self._rest_since = time.monotonic()
-            self._rest.append(text)
-            self._size += len(text)
-
-    def _take_rest(self) -> str:
-        text = "".join(self._rest)
-        self._rest.clear()
-        self._size = 0
-        return text
-
-    def _take_part(self, *, only_updates: bool = False) -> str:
-        """Return the unfinished line up to its last carriage return, or all of it if there is none."""
-        text = self._take_rest()
-        cut = text.rfind("\r")
-        if cut <= 0 or (not only_updates and len(text) - cut > LONGEST_PART):
-            cut = 0 if only_updates else len(text)
-        self._add(text[cut:])
-        self._begins = self._begins and not cut
-        return text[:cut]
+    def _take_part(self, length: int) -> None:
+        """Return the first characters of an unfinished line, if there are any."""
+        if length:
+            self._lines.append(self._rest[:length])
+            self._rest, self._rest_since, self._begins = self._rest[length:], time.monotonic(), False
 
 
 class WatchStream(_Stream):
