@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.pod_list import PodList
@@ -16,6 +16,9 @@ from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.options import Manifest
 
 MOST_ANSWERS: Final = 64
+"""Number of answers from which on those that are too old are dropped."""
+
+T = TypeVar("T")
 
 Manifests = list[Manifest]
 """The class has a method `list`."""
@@ -57,8 +60,6 @@ class CachedReader:
         self._monotonic = monotonic
         self._guard = threading.Lock()
         self._answers: dict[Any, _Answer] = {}
-        self._most = MOST_ANSWERS
-        """Number of answers at which those that are too old are dropped."""
 
     def with_fresh(self, *kinds: Kind) -> CachedReader:
         """Return a reader with the same answers that always asks the cluster for objects of some kinds."""
@@ -67,18 +68,14 @@ class CachedReader:
         return view
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        found: Manifest | None = self._kept(
-            kind, ("get", kind, namespace, name), lambda: self._got(kind, namespace, name)
-        )
-        return found
+        return self._kept(kind, ("get", kind, namespace, name), lambda: self._got(kind, namespace, name))
 
     def _got(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         return self.origin.get(kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
         key = ("list", kind, namespace, tuple(sorted((selector or {}).items(), key=str)))
-        found: Manifests = self._kept(kind, key, lambda: self._listed(kind, namespace, selector))
-        return found
+        return self._kept(kind, key, lambda: self._listed(kind, namespace, selector))
 
     def _listed(self, kind: Kind, namespace: str | None, selector: Selector | None) -> Manifests:
         return self.origin.list(kind, namespace, selector)
@@ -87,50 +84,43 @@ class CachedReader:
         self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
     ) -> PodList:
         key = ("pods", namespace, tuple(sorted(selector.items(), key=str)), whole, phase)
-        found: PodList = self._kept(
-            POD, key, lambda: self.origin.list_pods(namespace, selector, whole=whole, phase=phase)
-        )
-        return found
+        return self._kept(POD, key, lambda: self.origin.list_pods(namespace, selector, whole=whole, phase=phase))
 
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
-        key = ("events", namespace, frozenset(names))
-        found: Sequence[Manifest] = self._kept(EVENT, key, lambda: self.origin.events(namespace, names))
-        return found
+        return self._kept(EVENT, ("events", namespace, frozenset(names)), lambda: self.origin.events(namespace, names))
 
     def serves(self, kind: Kind) -> bool:
-        return bool(self._kept(None, ("serves", kind), lambda: self.origin.serves(kind)))
+        return self._kept(None, ("serves", kind), lambda: self.origin.serves(kind))
 
     def identify(self) -> ClusterIdentity:
-        found: ClusterIdentity = self._kept(None, "identity", self.origin.identify)
-        return found
+        return self._kept(None, "identity", self.origin.identify)
 
     def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> LogLines:
         return self.origin.logs(namespace, pod, container, **options)
 
-    def _kept(self, kind: Kind | None, key: Any, read: Callable[[], Any]) -> Any:
-        return read() if self._is_fresh(kind) else self._shared(key, read)
-
-    def _shared(self, key: Any, read: Callable[[], Any]) -> Any:
-        """Return the kept answer to a read, or read it."""
+    def _kept(self, kind: Kind | None, key: Any, read: Callable[[], T]) -> T:
+        """Return the kept answer to a read of a kind, or read it."""
+        if self._is_fresh(kind):
+            return read()
         with self._guard:
             now = self._monotonic()
-            answer = self._answers.get(key)
-            is_asked = answer is None or answer.until <= now
-            if answer is None or is_asked:
-                if len(self._answers) >= self._most:
+            known: _Answer | None = self._answers.get(key)
+            if known is None or known.until <= now:
+                known = None
+                if len(self._answers) >= MOST_ANSWERS:
                     for old in [each for each, answer in self._answers.items() if answer.until <= now]:
                         del self._answers[old]
-                    self._most = 2 * len(self._answers) + MOST_ANSWERS
-                answer = self._answers[key] = _Answer()
-        if not is_asked:
-            return answer.result()
+                mine = self._answers[key] = _Answer()
+        if known is not None:
+            shared: T = known.result()
+            return shared
         try:
             found = read()
         except BaseException as error:
-            answer.until = 0.0
-            answer.set_exception(error)
+            mine.until = 0.0
+            mine.set_exception(error)
             raise
         is_kept = self._keeps_absence or bool(found)
-        answer.until = self._monotonic() + self._kept_s if is_kept else 0.0
-        answer.set_result(found)
+        mine.until = self._monotonic() + self._kept_s if is_kept else 0.0
+        mine.set_result(found)
         return found

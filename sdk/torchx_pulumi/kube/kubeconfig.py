@@ -55,28 +55,31 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         context: Name of a context. None: the current one.
 
     Raises:
-        ClusterError: There is no kubeconfig, it cannot be read, or it has no such context.
+        ClusterError: There is no kubeconfig, it cannot be read, or it has no such context. The message lists those
+            that it has.
     """
     if kubeconfig is not None and is_contents(kubeconfig):
-        config, source = parse(kubeconfig, "the given kubeconfig"), "the given kubeconfig"
+        source = "the given kubeconfig"
+        config = _parse(kubeconfig, source)
     else:
         texts = read_files(kubeconfig)
         if not texts:
             if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
                 return Access(json.dumps(pod_config()), None, "the cluster of this pod")
-            looked = _looked_for(kubeconfig)
             raise ClusterError(
-                f"no kubeconfig: looked for {looked}; name one with KUBECONFIG or the option kubeconfig, "
-                "or start a cluster"
+                f"no kubeconfig: looked for {_looked_for(kubeconfig)}; name one with KUBECONFIG or the option "
+                "kubeconfig, or start a cluster"
             )
         source = ", ".join(map(str, texts))
-        config = merge([with_absolute_paths(parse(text, str(path)), path.parent) for path, text in texts.items()])
-    chosen = choose_context(config, context, source)
-    return Access(json.dumps(config, sort_keys=True, default=str), chosen, f"the cluster of context {chosen!r}")
-
-
-def _shown(path: Path) -> str:
-    return path_shown(str(path)).strip("'")
+        config = _merge([_parse(text, str(path), path.parent) for path, text in texts.items()])
+    names = [str(item.get("name")) for item in config.get("contexts") or ()]
+    there = f"it has {', '.join(map(repr, names))}" if names else "it has none"
+    chosen = context or config.get("current-context")
+    if not chosen:
+        raise ClusterError(f"{source} has no current context; choose one with the option kube_context: {there}")
+    if chosen not in names:
+        raise ClusterError(f"{source} has no context {chosen!r}; {there}")
+    return Access(json.dumps(config, sort_keys=True, default=str), str(chosen), f"the cluster of context {chosen!r}")
 
 
 def _looked_for(kubeconfig: str | None) -> str:
@@ -87,6 +90,10 @@ def _looked_for(kubeconfig: str | None) -> str:
     if ": " in named or any(text.endswith("not a path)") for text in shown):
         return f"({len(named)} characters that are not a path)"
     return ", ".join(shown)
+
+
+def _shown(path: Path) -> str:
+    return path_shown(str(path)).strip("'")
 
 
 def is_contents(kubeconfig: str) -> bool:
@@ -111,7 +118,7 @@ def read_files(kubeconfig: str | None) -> dict[Path, str]:
     Raises:
         ClusterError: A file cannot be read.
     """
-    texts = {path: read(path) for path in locations(kubeconfig)}
+    texts = {path: _read(path) for path in locations(kubeconfig)}
     return {path: text for path, text in texts.items() if text.strip()}
 
 
@@ -126,12 +133,8 @@ def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
     return str(Path(kubeconfig).expanduser().absolute())
 
 
-def read(path: Path) -> str:
-    """Return the text of a kubeconfig file. Empty: there is no such file.
-
-    Raises:
-        ClusterError: The file cannot be read, for example for lack of permission.
-    """
+def _read(path: Path) -> str:
+    """Return the text of a kubeconfig file. Empty: there is no such file."""
     try:
         return path.read_text(encoding="utf-8") if stat.S_ISREG(path.stat().st_mode) else ""
     except (FileNotFoundError, NotADirectoryError):
@@ -145,8 +148,14 @@ def read(path: Path) -> str:
     raise ClusterError(f"kubeconfig {_shown(path)} cannot be read: {reason}")
 
 
-def parse(text: str, source: str) -> dict[str, Any]:
-    """Parse a kubeconfig. No message repeats its text, because it contains credentials."""
+def _parse(text: str, source: str, folder: Path | None = None) -> dict[str, Any]:
+    """Parse a kubeconfig. No message repeats its text, because it contains credentials.
+
+    Args:
+        text: The kubeconfig.
+        source: Its name in messages.
+        folder: Folder to which files that it names are relative. None: that of this process.
+    """
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -172,16 +181,31 @@ def parse(text: str, source: str) -> dict[str, Any]:
         )
     for section, part in SECTIONS.items():
         items = config.get(section)
-        named = items is None or (isinstance(items, list) and all(isinstance(item, dict) for item in items))
-        if not named or not all(isinstance(item.get(part), dict | None) for item in items or ()):
+        items = [] if items is None else items
+        named = isinstance(items, list) and all(isinstance(item, dict) for item in items)
+        if not named or not all(isinstance(item.get(part), dict | None) for item in items):
             raise ClusterError(
                 f"{source} is not a kubeconfig: `{section}` must be a list of mappings, each with `name` and "
                 f"`{part}`, which is a mapping"
             )
+        if folder is not None:
+            for item in items:
+                _resolve_files(item.get(part) or {}, folder.absolute())
     return config
 
 
-def merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
+def _resolve_files(fields: dict[str, Any], folder: Path) -> None:
+    """Let a cluster or a user name its files by absolute paths."""
+    for name in FILE_FIELDS:
+        if fields.get(name):
+            fields[name] = str(folder / fields[name])
+    plugin = fields.get("exec")
+    if isinstance(plugin, dict) and os.sep in str(plugin.get("command") or ""):
+        # A command without a folder is found on PATH.
+        plugin["command"] = str(folder / plugin["command"])
+
+
+def _merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
     """Merge parsed kubeconfigs as kubectl does: the first one that has a name or a value wins."""
     merged: dict[str, Any] = {}
     for config in configs:
@@ -192,38 +216,6 @@ def merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
             known = {item.get("name") for item in merged.get(key, [])}
             merged[key] = merged.get(key, []) + [item for item in value or () if item.get("name") not in known]
     return merged
-
-
-def with_absolute_paths(config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a parsed kubeconfig with absolute paths of the files that it names."""
-    changed = dict(config)
-    for section, part in (("clusters", "cluster"), ("users", "user")):
-        items = [dict(item) for item in config.get(section) or ()]
-        for item in items:
-            fields = dict(item.get(part) or {})
-            item[part] = fields | {name: str(folder / fields[name]) for name in FILE_FIELDS if fields.get(name)}
-            plugin = fields.get("exec")
-            if isinstance(plugin, Mapping) and os.sep in str(plugin.get("command") or ""):
-                # A command without a folder is found on PATH.
-                item[part]["exec"] = {**plugin, "command": str(folder / plugin["command"])}
-        changed[section] = items
-    return changed
-
-
-def choose_context(config: dict[str, Any], context: str | None, source: str) -> str:
-    """Return the name of the context to use.
-
-    Raises:
-        ClusterError: There is no such context, or no current one. The message lists the contexts.
-    """
-    names = [str(item.get("name")) for item in config.get("contexts") or ()]
-    there = f"it has {', '.join(map(repr, names))}" if names else "it has none"
-    chosen = context or config.get("current-context")
-    if not chosen:
-        raise ClusterError(f"{source} has no current context; choose one with the option kube_context: {there}")
-    if chosen not in names:
-        raise ClusterError(f"{source} has no context {chosen!r}; {there}")
-    return str(chosen)
 
 
 def cluster_and_user(access: Access) -> tuple[dict[str, Any], dict[str, Any]]:

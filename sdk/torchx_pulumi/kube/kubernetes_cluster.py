@@ -232,13 +232,16 @@ class KubernetesCluster:
         silence_s: float | None = None,
         keep_ends: bool = False,
     ) -> LogStream:
-        flags = {"follow": follow, "previous": previous, "timestamps": timestamps}
-        query = [(name, "true") for name, wanted in flags.items() if wanted]
-        query += [("container", container)] if container else []
-        query += [("tailLines", str(tail_lines))] if tail_lines is not None else []
-        query += [("limitBytes", str(limit_bytes))] if limit_bytes is not None else []
-        if since is not None:
-            query.append(("sinceTime", format_time(since)))
+        wanted = {
+            "follow": "true" if follow else None,
+            "previous": "true" if previous else None,
+            "timestamps": "true" if timestamps else None,
+            "container": container,
+            "tailLines": tail_lines,
+            "limitBytes": limit_bytes,
+            "sinceTime": None if since is None else format_time(since),
+        }
+        query = [(name, str(value)) for name, value in wanted.items() if value is not None]
         path = path_of(POD, namespace, pod, "log")
         silence_s = silence_s or (None if follow else READ_TIMEOUT_S)
         response = self._request("GET", path, None, query, accept="*/*", read_timeout_s=silence_s)
