@@ -28,8 +28,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import urllib3
-
 from torchx_pulumi.kube.kubeconfig import contents_of
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import at
@@ -218,15 +216,6 @@ def _impersonation_headers(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     for key, values in (user.get("as-user-extra") or {}).items():
         for value in values or ():
             yield f"Impersonate-Extra-{quote(str(key), safe=_HEADER_NAME)}", value
-
-
-def with_headers(headers: Mapping[str, str], more: Headers) -> Any:
-    """Return urllib3's `HTTPHeaderDict` of some headers and further ones, each in a line of its own."""
-    # urllib3 1 has no public name for the class.
-    whole = urllib3.response.HTTPHeaderDict(headers)
-    for name, value in more:
-        whole.add(name, value)
-    return whole
 
 
 class ExecPlugin:

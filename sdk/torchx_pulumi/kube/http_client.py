@@ -28,7 +28,7 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
-from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation, with_headers
+from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation
 from torchx_pulumi.kube.kubeconfig import Access, check_fields, cluster_and_user, contents_of
 from torchx_pulumi.kube.proxies import proxy_for
 from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, Response, content_type
@@ -102,8 +102,12 @@ class HttpClient:
         target = f"{self._origin}{path}" + (f"?{urlencode(query)}" if query else "")
 
         def send(credentials: Credentials) -> Response:
-            known = {"Authorization": credentials.authorization} if credentials.authorization else {}
-            whole = with_headers({**headers, **known}, self._impersonation)
+            # urllib3 1 has no public name for the class.
+            whole = urllib3.response.HTTPHeaderDict(headers)
+            if credentials.authorization:
+                whole.add("Authorization", credentials.authorization)
+            for name, value in self._impersonation:
+                whole.add(name, value)
             return self._connections_for(credentials).send(method, target, whole, data, read_timeout_s)
 
         try:

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -34,16 +34,12 @@ FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tok
 class Access:
     """Access to a cluster: a kubeconfig and a context. Equal ones share a transport."""
 
-    config: str
+    config: str = field(repr=False)
     """The kubeconfig as JSON."""
     context: str | None
     """Name of the context in it. None: that of the pod in which this process runs."""
     description: str
     """Name of the cluster in messages, without secrets."""
-
-    def __repr__(self) -> str:
-        """Return the description, without credentials."""
-        return f"Access({self.description})"
 
 
 def find_access(kubeconfig: str | None = None, context: str | None = None) -> Access:

@@ -31,7 +31,7 @@ from torchx_pulumi.kube.transport import (
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.object_fields import at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import format_time
 
@@ -40,6 +40,9 @@ PAGE_SIZE = 500
 
 ROWS = 2000
 """Rows of one page of a table."""
+
+NEXT_PAGE = ("metadata", "continue")
+"""Where a page has the token by which the next one is requested."""
 
 WITHOUT_NORMAL = ("involvedObject.kind!=Pod", "involvedObject.kind=Pod,type=Warning")
 """Field selectors of all events but the normal ones of pods."""
@@ -118,7 +121,7 @@ class KubernetesCluster:
             home = {}
         address = re.sub(r"//[^/]*@", "//", self.api_server)
         identity = ClusterIdentity(
-            uid=(home.get("metadata") or {}).get("uid"),
+            uid=text_at(home, "metadata", "uid"),
             ca=authority_of(self._cluster),
             address=self.identity,
             name=self._where if address in self._where else f"{self._where} at {address}",
@@ -145,7 +148,7 @@ class KubernetesCluster:
         version = ""
         for page in self._pages(kind, namespace, [("limit", str(PAGE_SIZE)), *selected(selector)]):
             kept += filter(None, map(keep, items_of(page, kind)))
-            version = version or str((page.get("metadata") or {}).get("resourceVersion") or "")
+            version = version or text_at(page, "metadata", "resourceVersion") or ""
         kept.sort(key=place_of)
         return kept, version
 
@@ -177,7 +180,7 @@ class KubernetesCluster:
         while True:
             page = self._json("GET", path_of(kind, namespace), kind, [*query, *more], **options) or {}
             yield page
-            token = next_page(page)
+            token = text_at(page, *NEXT_PAGE)
             if token is None:
                 return
             more = [("continue", token)]
@@ -201,7 +204,7 @@ class KubernetesCluster:
         limit = ("limit", str(PAGE_SIZE))
         pages = self._pages(EVENT, namespace, [limit])
         first = next(pages)
-        if next_page(first):
+        if text_at(first, *NEXT_PAGE):
             # What is normal of thousands of pods explains nothing.
             queries = [[limit, ("fieldSelector", words)] for words in WITHOUT_NORMAL]
             pages = itertools.chain.from_iterable(self._pages(EVENT, namespace, query) for query in queries)
@@ -269,7 +272,7 @@ class KubernetesCluster:
             "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
         }
         answer = self._json("POST", path_of(ACCESS_REVIEW, None), ACCESS_REVIEW, body=review) or {}
-        return bool((answer.get("status") or {}).get("allowed"))
+        return bool(at(answer, "status", "allowed"))
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         query = [("dryRun", "All")] if dry_run else []
@@ -342,11 +345,6 @@ def items_of(page: Manifest, kind: Kind) -> Iterator[Manifest]:
     """Yield the objects of a page of a list."""
     # The items of a list have neither field; every other object has them.
     return ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or [])
-
-
-def next_page(page: Manifest) -> str | None:
-    """Return the token by which the next page is requested. None: this is the last one."""
-    return (page.get("metadata") or {}).get("continue") or None
 
 
 def place_of(found: Manifest) -> tuple[str, str]:

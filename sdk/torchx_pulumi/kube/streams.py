@@ -90,7 +90,7 @@ class _Stream:
         self.close()
 
 
-class LogStream(_Stream):
+class LogStream(_Stream, Iterator[str]):
     """`LogLines` of one response."""
 
     def __init__(
@@ -122,10 +122,6 @@ class LogStream(_Stream):
     def finished(self) -> bool:
         """Return whether the log was read to its end and the last line was returned."""
         return self._read_to_end and not self._lines
-
-    def __iter__(self) -> Iterator[str]:
-        """Return the iterator itself."""
-        return self
 
     def __next__(self) -> str:
         """Return the next line."""
@@ -172,7 +168,7 @@ class LogStream(_Stream):
             self._rest, self._rest_since, self._begins = self._rest[length:], time.monotonic(), False
 
 
-class WatchStream(_Stream):
+class WatchStream(_Stream, Iterator[WatchEvent]):
     """`WatchEvents` of one response."""
 
     def __init__(self, response: Response, where: str, kind: Kind, *, silence_s: float) -> None:
@@ -190,10 +186,6 @@ class WatchStream(_Stream):
         self._lines: deque[bytes] = deque()
         self._rest = bytearray()
         """Received part of an event."""
-
-    def __iter__(self) -> Iterator[WatchEvent]:
-        """Return the iterator itself."""
-        return self
 
     def __next__(self) -> WatchEvent:
         """Return the next event."""
