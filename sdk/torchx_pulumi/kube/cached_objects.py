@@ -7,15 +7,12 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final
 
-from torchx_pulumi.kube.protocol import Selector
+from torchx_pulumi.kube.protocol import Manifests, Selector
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 
 Key = tuple[str, str]
 """Namespace, empty for kinds without one, and name."""
-
-Manifests = list[Manifest]
-"""The class has a method `list`."""
 
 EVENTS_OF_ONE: Final = 10
 """Events that are kept of one object: the last ones."""

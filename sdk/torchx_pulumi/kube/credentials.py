@@ -20,8 +20,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -69,9 +69,6 @@ SHOWN = 1000
 
 _HEADER_NAME = f"{string.ascii_letters}{string.digits}!#$&'*+-.^_`|~"
 """Characters that are allowed in the name of a header. All others, and `%`, are written as `%XX`."""
-
-Headers = Sequence[tuple[str, str]]
-"""Names and values. A name may occur several times, which a mapping cannot hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +176,10 @@ def _expiry(token: str) -> float | None:
         return None
 
 
-def impersonation(user: Mapping[str, Any], where: str) -> Headers:
+def impersonation(user: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     """Return the impersonation headers of a kubeconfig's user. Empty: requests are made as the authenticated user.
+
+    A name may occur several times.
 
     Args:
         user: The user of a kubeconfig.
@@ -189,7 +188,12 @@ def impersonation(user: Mapping[str, Any], where: str) -> Headers:
     Raises:
         ClusterError: Groups without a user, or a value that no header can hold.
     """
-    headers = list(_impersonation_headers(user))
+    found = [("Impersonate-User", user.get("as") or None), ("Impersonate-Uid", user.get("as-uid") or None)]
+    # The API server reads two names in one header as one group.
+    found += [("Impersonate-Group", group) for group in user.get("as-groups") or ()]
+    for key, values in (user.get("as-user-extra") or {}).items():
+        found += [(f"Impersonate-Extra-{quote(str(key), safe=_HEADER_NAME)}", value) for value in values or ()]
+    headers = [(name, value) for name, value in found if value is not None]
     if headers and not user.get("as"):
         raise ClusterError(
             f"{where} cannot be used: its kubeconfig has as-uid, as-groups or as-user-extra without `as`, "
@@ -203,19 +207,6 @@ def impersonation(user: Mapping[str, Any], where: str) -> Headers:
             )
     # A header holds bytes, which Python writes as Latin-1. The API server reads them as UTF-8.
     return [(name, value.encode().decode("latin-1")) for name, value in headers]
-
-
-def _impersonation_headers(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if user.get("as"):
-        yield "Impersonate-User", user["as"]
-    if user.get("as-uid"):
-        yield "Impersonate-Uid", user["as-uid"]
-    for group in user.get("as-groups") or ():
-        # The API server reads two names in one header as one group.
-        yield "Impersonate-Group", group
-    for key, values in (user.get("as-user-extra") or {}).items():
-        for value in values or ():
-            yield f"Impersonate-Extra-{quote(str(key), safe=_HEADER_NAME)}", value
 
 
 class ExecPlugin:
@@ -388,24 +379,17 @@ def _plugin_credentials(config: Mapping[str, Any], cluster: Mapping[str, Any], w
     shared = cluster if config.get("provideClusterInfo") else None
     # A forked process has its own plugin, because its copy of the lock may be held.
     key = json.dumps([os.getpid(), config, shared], sort_keys=True, default=str)
-    if key not in _plugins:
-        with _named(where):
-            _plugins.setdefault(key, ExecPlugin(config, cluster))
 
     def current(refused: Credentials | None) -> Credentials:
-        with _named(where):
-            return _plugins[key].credentials(refused)
+        try:
+            plugin = _plugins.get(key) or _plugins.setdefault(key, ExecPlugin(config, cluster))
+            return plugin.credentials(refused)
+        except ClusterError as error:
+            raise ClusterError(
+                f"{where} cannot be used: {error}", retryable=error.retryable, reason=error.reason
+            ) from None
 
     return current
-
-
-@contextmanager
-def _named(where: str) -> Iterator[None]:
-    """Let errors of a plugin begin with the cluster."""
-    try:
-        yield
-    except ClusterError as error:
-        raise ClusterError(f"{where} cannot be used: {error}", retryable=error.retryable, reason=error.reason) from None
 
 
 def _plugin_problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:

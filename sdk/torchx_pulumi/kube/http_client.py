@@ -31,10 +31,17 @@ import urllib3
 from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation
 from torchx_pulumi.kube.kubeconfig import Access, check_fields, cluster_and_user, contents_of
 from torchx_pulumi.kube.proxies import proxy_for
-from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, Response, content_type
+from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, Request, Response
 from torchx_pulumi.model.errors import ClusterError
 
-UNAUTHORIZED = 401
+CERTIFICATES = (
+    "certificate-authority",
+    "certificate-authority-data",
+    "client-certificate",
+    "client-certificate-data",
+    "insecure-skip-tls-verify",
+)
+"""Fields of a cluster and its user that only an encrypted connection needs."""
 
 IDLE_S = 30.0
 """Longest idle time of a connection that is used again."""
@@ -47,12 +54,6 @@ FIRST_BYTE_SHARE = 1 / 3
 
 KEPT = 64
 """Idle connections that are kept for further requests."""
-
-PROBE_AFTER_S = 20
-"""Silence after which the system sends TCP keepalive probes."""
-
-PROBE_EVERY_S = 5
-PROBES = 3
 
 
 class HttpClient:
@@ -81,39 +82,28 @@ class HttpClient:
             # The kubeconfig asks for it. kubectl does not warn either.
             warnings.filterwarnings("ignore", category=urllib3.exceptions.InsecureRequestWarning)
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Query = (),
-        *,
-        body: Any = None,
-        accept: str = "application/json",
-        read_timeout_s: float | None = READ_TIMEOUT_S,
-    ) -> Response:
+    def request(self, request: Request) -> Response:
         """Send a request; see `Transport`.
 
         After a 401, a request is sent once more if there are other credentials by now.
         """
-        headers = {"Accept": accept, "User-Agent": "torchx-pulumi"}
-        data = None
-        if body is not None:
-            data, headers["Content-Type"] = json.dumps(body).encode(), content_type(method)
-        target = f"{self._origin}{path}" + (f"?{urlencode(query)}" if query else "")
+        data = None if request.body is None else json.dumps(request.body).encode()
+        target = f"{self._origin}{request.path}" + (f"?{urlencode(request.query)}" if request.query else "")
 
         def send(credentials: Credentials) -> Response:
             # urllib3 1 has no public name for the class.
-            whole = urllib3.response.HTTPHeaderDict(headers)
+            headers = urllib3.response.HTTPHeaderDict({**request.headers, "User-Agent": "torchx-pulumi"})
             if credentials.authorization:
-                whole.add("Authorization", credentials.authorization)
+                headers.add("Authorization", credentials.authorization)
             for name, value in self._impersonation:
-                whole.add(name, value)
-            return self._connections_for(credentials).send(method, target, whole, data, read_timeout_s)
+                headers.add(name, value)
+            connections = self._connections_for(credentials)
+            return connections.send(request.method, target, headers, data, request.read_timeout_s)
 
         try:
             credentials = self._credentials(None)
             response = send(credentials)
-            if response.status == UNAUTHORIZED:
+            if response.status == 401:
                 renewed = self._credentials(credentials)
                 if renewed != credentials:
                     response.close()
@@ -199,16 +189,12 @@ class _Connections:
     def __init__(
         self, new_pool: Callable[[], Any], certificates: tuple[bytes | None, bytes | None], of_plugin: bytes | None
     ) -> None:
-        """Begin without connections.
-
-        Args:
-            new_pool: Returns a new pool of urllib3 for one connection.
-            certificates: The authority, and the client's certificate with its key.
-            of_plugin: Certificate with key of a plugin. None: the plugin gave none.
-        """
         self.certificates = certificates
+        """The authority, and the client's certificate with its key."""
         self.of_plugin = of_plugin
+        """Certificate with key of a plugin. None: the plugin gave none."""
         self._new_pool = new_pool
+        """Returns a new pool of urllib3 for one connection."""
         self._guard = threading.Lock()
         self._idle: list[_Idle] = []
         """Those that were used last are at the end."""
@@ -217,15 +203,7 @@ class _Connections:
     def send(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, read_timeout_s: float | None
     ) -> Response:
-        """Send a request. A GET that fails on a reused connection is sent once more on a new one.
-
-        Args:
-            method: Method of HTTP.
-            target: Path and query; for a proxy that forwards requests, the whole address.
-            headers: Headers.
-            body: Body of the request.
-            read_timeout_s: Timeout of the head of the response, and between two reads of its body. None: no limit.
-        """
+        """Send a request. A GET that fails on a reused connection is sent once more on a new one."""
 
         def request(pool: Any, first_byte_s: float | None) -> Response:
             pool.ConnectionCls = HTTPSConnection if pool.scheme == "https" else HTTPConnection
@@ -260,18 +238,20 @@ class _Connections:
         """Return the pool of the connection that was used last. None: it has been idle for longer, or is closed."""
         # The wall clock also counts the time in which a machine is suspended.
         now = time.time()
+        dropped: list[_Idle] = []
+        found: _Idle | None = None
         with self._guard:
-            # After the clock was set back, no idle time is known.
-            is_known = all(one.since <= now for one in self._idle)
-            usable = [one for one in self._idle if is_known and now - one.since <= IDLE_S]
-            dropped = [one for one in self._idle if one not in usable]
-            found = usable.pop() if usable and now - usable[-1].since <= longest_idle_s else None
-            self._idle = usable
+            if self._idle and not 0 <= now - self._idle[-1].since <= IDLE_S:
+                # The others were used before. After the clock was set back, no idle time is known.
+                dropped, self._idle = self._idle, []
+            elif self._idle and now - self._idle[-1].since <= longest_idle_s:
+                found = self._idle.pop()
         if found is not None and not found.is_open:
-            dropped.append(found)
+            # urllib3 would reopen it, and it would not be a reused one.
+            dropped, found = [found], None
         for one in dropped:
             one.pool.close()
-        return found.pool if found is not None and found not in dropped else None
+        return None if found is None else found.pool
 
     def _keep(self, pool: Any, connection: Any) -> None:
         """Keep a connection whose response was read to its end."""
@@ -330,11 +310,11 @@ class HTTPSConnection(_NotesSocket, urllib3.connection.HTTPSConnection):  # type
 def _socket_options() -> list[tuple[int, int, int]]:
     """Return urllib3's default option and the options of TCP keepalive."""
     named = (
-        ("TCP_KEEPIDLE", PROBE_AFTER_S),
-        ("TCP_KEEPALIVE", PROBE_AFTER_S),  # macOS
-        ("TCP_KEEPINTVL", PROBE_EVERY_S),
-        ("TCP_KEEPCNT", PROBES),
-        ("TCP_USER_TIMEOUT", PROBE_AFTER_S * 1000),  # Linux: also while something was sent and not confirmed
+        ("TCP_KEEPIDLE", 20),  # seconds of silence after which the system sends probes
+        ("TCP_KEEPALIVE", 20),  # the same on macOS
+        ("TCP_KEEPINTVL", 5),  # seconds between probes
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", 20_000),  # milliseconds; Linux: also while something was sent and not confirmed
     )
     found = [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in named if hasattr(socket, name)]
     return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
@@ -344,10 +324,8 @@ def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) ->
     """Return the server with its scheme. The default is https if any certificate is configured, else http."""
     server = str(cluster["server"]).rstrip("/")
     if "://" not in server:
-        names = ("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")
-        owned = ("client-certificate", "client-certificate-data")
-        encrypted = any(cluster.get(name) for name in names) or any(user.get(name) for name in owned)
-        server = f"{'https' if encrypted else 'http'}://{server}"
+        both = {**user, **cluster}
+        server = f"{'https' if any(both.get(name) for name in CERTIFICATES) else 'http'}://{server}"
     if not server.startswith(("https://", "http://")):
         raise ClusterError(
             f"{where} cannot be used: its kubeconfig has the address {server!r}, must begin with https:// or http://"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import re
@@ -16,11 +15,12 @@ from urllib.parse import quote
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
 from torchx_pulumi.kube.kubeconfig import authority_of, cluster_and_user, find_access, identity_of, namespace_of
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
-from torchx_pulumi.kube.protocol import Selector
+from torchx_pulumi.kube.protocol import Manifests, Selector
 from torchx_pulumi.kube.streams import GROW_S, LogStream, WatchStream
 from torchx_pulumi.kube.transport import (
     READ_TIMEOUT_S,
     Query,
+    Request,
     Response,
     Transport,
     connection_error,
@@ -31,7 +31,7 @@ from torchx_pulumi.kube.transport import (
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import at, text_at
+from torchx_pulumi.model.object_fields import at, items_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import format_time
 
@@ -56,22 +56,14 @@ SILENCE_S = 150.0
 IDENTITY_S = 5.0
 """Seconds for which an identity is kept. A tunnel may lead to another cluster later."""
 
-Manifests = list[Manifest]
-"""The class has a method `list`."""
-
 
 class KubernetesCluster:
     """A cluster that is accessed with a kubeconfig, the service account of a pod, or a caller's own client."""
 
     def __init__(
-        self,
-        transport: Callable[[], Transport],
-        where: str,
-        address: str,
-        cluster: Mapping[str, Any],
-        namespace: str = "default",
+        self, transport: Callable[[], Transport], where: str, cluster: Mapping[str, Any], namespace: str = "default"
     ) -> None:
-        self.api_server = address
+        self.api_server = str(cluster["server"])
         self.namespace = namespace
         self._transport = transport
         self._where = where
@@ -91,9 +83,7 @@ class KubernetesCluster:
         """
         access = find_access(kubeconfig, context)
         cluster, _ = cluster_and_user(access)
-        return cls(
-            partial(transport_of, access), access.description, str(cluster["server"]), cluster, namespace_of(access)
-        )
+        return cls(partial(transport_of, access), access.description, cluster, namespace_of(access))
 
     @classmethod
     def of_client(cls, api_client: Any) -> KubernetesCluster:
@@ -101,9 +91,10 @@ class KubernetesCluster:
         from torchx_pulumi.kube.official_client import OfficialTransport
 
         transport = OfficialTransport(api_client)
-        address = str(api_client.configuration.host)
-        cluster = {"certificate-authority": getattr(api_client.configuration, "ssl_ca_cert", None)}
-        return cls(lambda: transport, f"the cluster at {address}", address, cluster)
+        configuration = api_client.configuration
+        authority = getattr(configuration, "ssl_ca_cert", None)
+        cluster = {"server": configuration.host, "certificate-authority": authority}
+        return cls(lambda: transport, f"the cluster at {configuration.host}", cluster)
 
     @property
     def identity(self) -> str:
@@ -130,8 +121,7 @@ class KubernetesCluster:
         return identity
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        found: Manifest | None = self._json("GET", path_of(kind, namespace, name), kind)
-        return found
+        return self._json("GET", path_of(kind, namespace, name), kind)
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         return self.list_versioned(kind, namespace, selector)[0]
@@ -202,23 +192,17 @@ class KubernetesCluster:
 
     def events(self, namespace: str, names: Collection[str | None]) -> Manifests:
         limit = ("limit", str(PAGE_SIZE))
-        pages = self._pages(EVENT, namespace, [limit])
-        first = next(pages)
-        if text_at(first, *NEXT_PAGE):
-            # What is normal of thousands of pods explains nothing.
-            queries = [[limit, ("fieldSelector", words)] for words in WITHOUT_NORMAL]
-            pages = itertools.chain.from_iterable(self._pages(EVENT, namespace, query) for query in queries)
-        else:
-            pages = iter([first])
-        listed = itertools.chain.from_iterable(items_of(page, EVENT) for page in pages)
+        first = next(self._pages(EVENT, namespace, [limit]))
+        queries = [[limit, ("fieldSelector", words)] for words in WITHOUT_NORMAL]
+        more = (page for query in queries for page in self._pages(EVENT, namespace, query))
+        # What is normal of thousands of pods explains nothing.
+        pages = more if text_at(first, *NEXT_PAGE) else [first]
+        listed = (one for page in pages for one in items_of(page, EVENT))
         return sorted((one for one in listed if text_at(one, "involvedObject", "name") in names), key=place_of)
 
     def serves(self, kind: Kind) -> bool:
-        answer = self._json("GET", version_path(kind), None) or {}
-        return any(
-            resource.get("kind") == kind.kind and resource.get("name") == kind.plural
-            for resource in answer.get("resources") or []
-        )
+        served = items_at(self._json("GET", version_path(kind), None), "resources")
+        return any((one.get("kind"), one.get("name")) == (kind.kind, kind.plural) for one in served)
 
     def logs(
         self,
@@ -256,7 +240,7 @@ class KubernetesCluster:
         return LogStream(response, self._where, keep_ends=keep_ends, grow_s=grow_s, stamped=timestamps)
 
     def version(self) -> str:
-        return str((self._json("GET", "/version", None) or {}).get("gitVersion") or "unknown")
+        return text_at(self._json("GET", "/version", None), "gitVersion") or "unknown"
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:
         asked = {
@@ -271,18 +255,16 @@ class KubernetesCluster:
             "kind": ACCESS_REVIEW.kind,
             "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
         }
-        answer = self._json("POST", path_of(ACCESS_REVIEW, None), ACCESS_REVIEW, body=review) or {}
+        answer = self._json("POST", path_of(ACCESS_REVIEW, None), ACCESS_REVIEW, body=review)
         return bool(at(answer, "status", "allowed"))
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         query = [("dryRun", "All")] if dry_run else []
-        made: Manifest = self._json("POST", path_of(kind, namespace), kind, query, body=manifest)
-        return made
+        return self._json("POST", path_of(kind, namespace), kind, query, body=manifest) or {}
 
     def replace(self, kind: Kind, namespace: str | None, manifest: Manifest) -> Manifest:
         path = path_of(kind, namespace, manifest["metadata"]["name"])
-        stored: Manifest = self._json("PUT", path, kind, body=manifest)
-        return stored
+        return self._json("PUT", path, kind, body=manifest) or {}
 
     def delete(
         self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
@@ -306,7 +288,7 @@ class KubernetesCluster:
         path = path_of(kind, namespace, manifest["metadata"]["name"], "status")
         self._json("PUT" if whole else "PATCH", path, kind, body=body)
 
-    def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Any:
+    def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Manifest | None:
         """Return the JSON of a response. None: the object does not exist. A kind that is not served is an error."""
         response = self._request(method, path, kind, query, **options)
         if response is None:
@@ -326,9 +308,9 @@ class KubernetesCluster:
         return ClusterError(f"{self._where} sent {what}; check that {self.api_server} is an API server")
 
     def _request(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Response | None:
-        """Return a response, None if the object does not exist; options as of `Transport.request`."""
+        """Return a response, None if the object does not exist; options as of `Request`."""
         try:
-            response = self._transport().request(method, path, query, **options)
+            response = self._transport().request(Request(method, path, query, **options))
             if 200 <= response.status < 300:
                 return response
             refused = response_error(

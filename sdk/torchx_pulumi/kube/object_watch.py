@@ -79,12 +79,8 @@ class Outages:
     """Failures of the watches of one cluster."""
 
     def __init__(self, where: str) -> None:
-        """Begin without failures.
-
-        Args:
-            where: Name of the cluster in messages.
-        """
         self._where = where
+        """Name of the cluster in messages."""
         self._guard = threading.Lock()
         self._away: set[ObjectWatch] = set()
         """Watches that the cluster does not answer."""
@@ -295,9 +291,8 @@ class ObjectWatch:
         seen: set[Key] = set()
 
         def take(found: Manifest) -> None:
-            if not self._stopped.is_set():
-                seen.add(key_of(found))
-                self._put(trim(found))
+            seen.add(key_of(found))
+            self._put(trim(found))
 
         _, version = self._cluster.list_versioned(self.kind, self.namespace, self.selector, keep=take)
         if self._stopped.is_set():
@@ -307,8 +302,6 @@ class ObjectWatch:
         self.version = version
 
     def _take(self, event: WatchEvent) -> None:
-        if self._stopped.is_set():
-            return
         if event.type == "DELETED":
             self._remove(key_of(event.object), trim(event.object))
         elif event.type != "BOOKMARK":

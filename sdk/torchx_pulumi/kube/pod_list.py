@@ -59,29 +59,24 @@ def read_rows(table: Mapping[str, Any], phase: str | None) -> Iterator[PodRow]:
         table: The response of an API server.
         phase: Phase of all its pods. None: not known.
     """
-    places = {text_at(column, "name"): place for place, column in enumerate(items_at(table, "columnDefinitions"))}
-
-    def cell(cells: Any, column: str) -> str | None:
-        place = places.get(column)
-        known = place is not None and isinstance(cells, list) and place < len(cells) and cells[place] not in ("", None)
-        return str(cells[place]) if known and cells[place] != ABSENT else None
-
+    columns = [text_at(column, "name") for column in items_at(table, "columnDefinitions")]
     for row in items_at(table, "rows"):
         cells = row.get("cells")
-        name = cell(cells, "Name")
-        if name is None:
+        pairs = zip(columns, cells, strict=False) if isinstance(cells, list) else ()
+        shown = {column: str(cell) for column, cell in pairs if cell not in ("", None, ABSENT)}
+        if "Name" not in shown:
             continue
-        ready = re.fullmatch(r"(\d+)/(\d+)", cell(cells, "Ready") or "")
-        restarts = re.match(r"\d+", cell(cells, "Restarts") or "")
+        ready = re.fullmatch(r"(\d+)/(\d+)", shown.get("Ready", ""))
+        restarts = re.match(r"\d+", shown.get("Restarts", ""))
         yield PodRow(
-            name=name,
-            status=cell(cells, "Status") or "",
+            name=shown["Name"],
+            status=shown.get("Status", ""),
             phase=phase,
             ready=int(ready[1]) if ready else 0,
             containers=int(ready[2]) if ready else 0,
             restarts=int(restarts[0]) if restarts else 0,
-            address=cell(cells, "IP"),
-            node=cell(cells, "Node"),
+            address=shown.get("IP"),
+            node=shown.get("Node"),
         )
 
 

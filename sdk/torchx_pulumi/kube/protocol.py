@@ -22,6 +22,9 @@ from torchx_pulumi.model.options import Manifest
 Selector = Mapping[str, str | None]
 """Labels that an object must have. None: the label exists, with any value."""
 
+Manifests = list[Manifest]
+"""Objects. Within a class, `list` is its method."""
+
 EXPIRED = "Expired"
 """Reason of the `ClusterError` of a watch or a list whose version the cluster does not have any more, or not yet."""
 

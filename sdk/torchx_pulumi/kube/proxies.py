@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from torchx_pulumi.model.errors import ClusterError
 
@@ -93,7 +94,10 @@ def _matches(entry: str, host: str, address: Address | None, port: int) -> bool:
     if entry in ("", "*"):
         return entry == "*"
     if "/" in entry:
-        return address is not None and _is_in_network(address, entry)
+        with suppress(ValueError):
+            # Python also reads masks as in 10.0.0.0/255.0.0.0, Go does not.
+            return re.fullmatch(r"[0-9a-f:.]+/\d+", entry) is not None and address in ip_network(entry, strict=False)
+        return False
     # An IPv6 address with a port is in brackets.
     parts = re.fullmatch(r"\[([^\[\]]*)\]:([^:\[\]]*)|([^:\[\]]*):([^:\[\]]*)", entry)
     named, wanted_port = (parts[1] or parts[3] or "", parts[2] or parts[4]) if parts else (entry, None)
@@ -116,14 +120,6 @@ def _address(text: str) -> Address | None:
     return getattr(found, "ipv4_mapped", None) or found
 
 
-def _is_in_network(address: Address, entry: str) -> bool:
-    try:
-        # Python also reads masks as in 10.0.0.0/255.0.0.0, Go does not.
-        return re.fullmatch(r"[0-9a-f:.]+/\d+", entry) is not None and address in ip_network(entry, strict=False)
-    except ValueError:
-        return False
-
-
 def _proxy(value: str, source: str, where: str) -> Proxy:
     """Parse the address of a proxy. No message repeats it, because it may contain a password."""
     refused = f"{where} cannot be used: its proxy ({source})"
@@ -131,7 +127,7 @@ def _proxy(value: str, source: str, where: str) -> Proxy:
         parts = urlsplit(value)
         port = parts.port
     except ValueError:
-        parts, port = SplitResult("", "", "", "", ""), None
+        parts, port = urlsplit(""), None
     if parts.scheme.startswith("socks"):
         raise ClusterError(
             f"{refused} speaks SOCKS, which is not supported; name an HTTP proxy in proxy-url of the kubeconfig or in "

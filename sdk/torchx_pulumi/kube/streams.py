@@ -37,17 +37,12 @@ class _Stream:
     """The blocks of one response."""
 
     def __init__(self, response: Response, where: str, what: str) -> None:
-        """Read a response.
-
-        Args:
-            response: The response.
-            where: Name of the cluster in messages.
-            what: What is read, in messages.
-        """
         self._closed = False
         self._response = response
         self._where = where
+        """Name of the cluster in messages."""
         self._what = what
+        """What is read, in messages."""
         self._blocks = response.blocks()
         self._ahead: Future[bytes | None] | None = None
         """The next block while it is read in another thread."""
@@ -172,14 +167,7 @@ class WatchStream(_Stream, Iterator[WatchEvent]):
     """`WatchEvents` of one response."""
 
     def __init__(self, response: Response, where: str, kind: Kind, *, silence_s: float) -> None:
-        """Read a response.
-
-        Args:
-            response: The response.
-            where: Name of the cluster in messages.
-            kind: The watched kind.
-            silence_s: Seconds without an event after which the watch counts as interrupted.
-        """
+        """Read a response; the watch counts as interrupted after `silence_s` seconds without an event."""
         super().__init__(response, where, f"watch of {kind.plural}")
         response.set_silence(silence_s)
         self._kind = kind

@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torchx_pulumi.kube.kinds import Kind
@@ -33,9 +34,27 @@ SHOWN = 500
 Query = Sequence[tuple[str, str]]
 
 
-def content_type(method: str) -> str:
-    """Return the media type of a request's body."""
-    return "application/merge-patch+json" if method == "PATCH" else "application/json"
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to an API server."""
+
+    method: str
+    """GET, POST, PUT, PATCH (a merge patch) or DELETE."""
+    path: str
+    """Path on the server, quoted."""
+    query: Query = ()
+    body: Any = None
+    """Value that is sent as JSON. None: no body."""
+    accept: str = "application/json"
+    """Media type of the response."""
+    read_timeout_s: float | None = READ_TIMEOUT_S
+    """Timeout between two reads. None: no limit."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers that state the media types."""
+        sent = "application/merge-patch+json" if self.method == "PATCH" else "application/json"
+        return {"Accept": self.accept} | ({} if self.body is None else {"Content-Type": sent})
 
 
 class Response:
@@ -91,25 +110,8 @@ class Response:
 class Transport(Protocol):
     """Sends requests to one API server. Many threads may use it."""
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Query = (),
-        *,
-        body: Any = None,
-        accept: str = "application/json",
-        read_timeout_s: float | None = READ_TIMEOUT_S,
-    ) -> Response:
+    def request(self, request: Request) -> Response:
         """Send a request and return its response. An error status is not raised.
-
-        Args:
-            method: GET, POST, PUT, PATCH (a merge patch) or DELETE.
-            path: Path on the server, quoted.
-            query: Parameters.
-            body: Value that is sent as JSON. None: no body.
-            accept: Media type of the response.
-            read_timeout_s: Timeout between two reads. None: no limit.
 
         Raises:
             ClusterError: Credentials cannot be read.
@@ -165,34 +167,27 @@ def response_error(
         answer = None
     message = (text_at(answer, "message") or text[:SHOWN]).strip()
     reason = text_at(answer, "reason") or ""
-    if status == 404:
-        named = text_at(answer, "details", "name")
-        if named and not absence_is_fine:
-            return ClusterError(f"{where} answered 404: {message}", reason=reason)
+    answered, retryable = f"{where} answered {status}: {message}", status == 429 or status >= 500
+    named = text_at(answer, "details", "name")
+    if status == 404 and (absence_is_fine or not named):
         if kind is None or named:
             return None
         absent = f"{kind.installed_by} is not installed there" if kind.installed_by else "its definition is absent"
-        return ClusterError(
-            f"{where} does not serve {kind.kind} ({kind.api_version}): {absent}; install it, or choose another cluster",
-            reason="NotServed",
-        )
-    if status == 401:
-        return ClusterError(
-            f"{where} does not accept the credentials of this kubeconfig: {message}; log in again",
-            # A proxy in front of an API server sends no Kubernetes status.
-            reason=reason or "Unauthorized",
-        )
-    if status == 403:
-        return ClusterError(
-            f"{where} forbids it: {message}; ask its administrator for the permission", reason=reason or "Forbidden"
-        )
-    if status == 410 or (status == 504 and "Too large resource version" in message):
+        unserved = f"{where} does not serve {kind.kind} ({kind.api_version})"
+        answered, reason = f"{unserved}: {absent}; install it, or choose another cluster", "NotServed"
+    elif status == 401:
+        answered = f"{where} does not accept the credentials of this kubeconfig: {message}; log in again"
+        # A proxy in front of an API server sends no Kubernetes status.
+        reason = reason or "Unauthorized"
+    elif status == 403:
+        answered = f"{where} forbids it: {message}; ask its administrator for the permission"
+        reason = reason or "Forbidden"
+    elif status == 410 or (status == 504 and "Too large resource version" in message):
         # Older API servers say `Gone`. The version is too large where the cluster was restored from a backup.
-        return ClusterError(f"{where} answered 410: {message}", retryable=True, reason=EXPIRED)
-    if status == 400 and "waiting to start" in message:
-        return ClusterError(f"{message} (at {where})", retryable=True, reason="NotStarted")
-    retryable = status == 429 or status >= 500
-    return ClusterError(f"{where} answered {status}: {message}", retryable=retryable, reason=reason)
+        answered, retryable, reason = f"{where} answered 410: {message}", True, EXPIRED
+    elif status == 400 and "waiting to start" in message:
+        answered, retryable, reason = f"{message} (at {where})", True, "NotStarted"
+    return ClusterError(answered, retryable=retryable, reason=reason)
 
 
 def connection_error(error: BaseException, where: str) -> ClusterError:

@@ -13,7 +13,7 @@ from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects
 from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.object_watch import STOP_S, Change, ObjectWatch, Outages, WatchTiming
 from torchx_pulumi.kube.pod_list import PodList, PodRow, row_of
-from torchx_pulumi.kube.protocol import Cluster, LogLines, PodReader, Selector
+from torchx_pulumi.kube.protocol import Cluster, LogLines, Manifests, PodReader, Selector
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.object_fields import text_at
@@ -29,9 +29,6 @@ MOST_ANSWERS: Final = 64
 """Number of answers from which on those that are too old are dropped."""
 
 T = TypeVar("T")
-
-Manifests = list[Manifest]
-"""The class has a method `list`."""
 
 
 class _Answer(Future[Any]):
@@ -78,9 +75,9 @@ class CachedReader:
         return view
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        return self._kept(kind, ("get", kind, namespace, name), lambda: self._got(kind, namespace, name))
+        return self._kept(kind, ("get", kind, namespace, name), lambda: self._read(kind, namespace, name))
 
-    def _got(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+    def _read(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         return self.origin.get(kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
@@ -226,7 +223,7 @@ class WatchedCluster(CachedReader):
             return store.get(namespace if kind.namespaced else None, name)
         return super().get(kind, namespace, name)
 
-    def _got(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+    def _read(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         found = self.origin.get(kind, namespace, name)
         return None if found is None else trim(found)
 
