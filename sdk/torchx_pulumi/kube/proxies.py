@@ -96,7 +96,8 @@ def _matches(entry: str, host: str, address: Address | None, port: int) -> bool:
     if "/" in entry:
         with suppress(ValueError):
             # Python also reads masks as in 10.0.0.0/255.0.0.0, Go does not.
-            return re.fullmatch(r"[0-9a-f:.]+/\d+", entry) is not None and address in ip_network(entry, strict=False)
+            is_range = address is not None and re.fullmatch(r"[0-9a-f:.]+/\d+", entry) is not None
+            return is_range and address in ip_network(entry, strict=False)
         return False
     # An IPv6 address with a port is in brackets.
     parts = re.fullmatch(r"\[([^\[\]]*)\]:([^:\[\]]*)|([^:\[\]]*):([^:\[\]]*)", entry)
