@@ -313,7 +313,8 @@ class ExecPlugin:
                 # Only the foreground process group may read from a terminal.
                 start_new_session=not interactive,
             ) as process:
-                end = partial(_end, process, os.getpid(), with_children=not interactive)
+                kill = process.kill if interactive else partial(os.killpg, process.pid, signal.SIGKILL)
+                end = partial(_end, process, os.getpid(), kill)
                 # It ends with this process at the latest.
                 atexit.register(end)
                 try:
@@ -425,12 +426,8 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return info
 
 
-def _end(process: subprocess.Popen[bytes], owner: int, *, with_children: bool) -> None:
+def _end(process: subprocess.Popen[bytes], owner: int, kill: Callable[[], None]) -> None:
     """Kill a program that still runs. A forked process does not own it."""
-    if os.getpid() != owner or process.poll() is not None:
-        return
     with suppress(ProcessLookupError):
-        if with_children:
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
+        if os.getpid() == owner and process.poll() is None:
+            kill()

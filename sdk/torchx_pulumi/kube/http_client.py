@@ -1,13 +1,7 @@
 """The transport for kubeconfigs and pods: certificates, tokens, plugins, proxies and impersonation, with urllib3.
 
-A pool of urllib3 has one connection here, because the request decides which connection it may take. Bounds detect
-connections that a load balancer dropped without closing them:
-
-| Event | Bound |
-|---|---|
-| idle time after which a connection is not used again | 30 s; 5 s for requests that must not be sent twice |
-| the server's machine no longer answers (TCP keepalive) | 25 s on Linux, 35 s elsewhere; also for a followed log |
-| first byte of the response to a GET on a reused connection | 10 s; then the GET is sent again on a new connection |
+A pool of urllib3 has one connection here, because the request decides which connection it may take: load balancers
+drop idle connections without closing them. docs/cluster-access.md has the bounds that detect it.
 """
 
 from __future__ import annotations
@@ -23,7 +17,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
@@ -34,14 +28,8 @@ from torchx_pulumi.kube.proxies import proxy_for
 from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, Request, Response
 from torchx_pulumi.model.errors import ClusterError
 
-CERTIFICATES = (
-    "certificate-authority",
-    "certificate-authority-data",
-    "client-certificate",
-    "client-certificate-data",
-    "insecure-skip-tls-verify",
-)
-"""Fields of a cluster and its user that only an encrypted connection needs."""
+ENCRYPTED = ("certificate-authority", "client-certificate", "insecure-skip-tls-verify")
+"""Beginnings of the fields of a cluster and its user that only an encrypted connection needs."""
 
 IDLE_S = 30.0
 """Longest idle time of a connection that is used again."""
@@ -109,20 +97,16 @@ class HttpClient:
                     response.close()
                     response = send(renewed)
         except urllib3.exceptions.ProxyError as error:
+            cause = str(getattr(error, "original_error", None) or error).rpartition(">: ")[2]
+            proxy = f"{self._proxy.url} ({self._proxy.source})" if self._proxy else "of the environment"
             # The text of the cause may contain the proxy's credentials.
-            raise self._not_passed(error) from None
+            raise ClusterError(
+                f"{self._where} cannot be reached through the proxy {proxy}: {cause}; "
+                "check the proxy, or list the API server in NO_PROXY where it can be reached without one",
+                retryable=True,
+                reason="Unreachable",
+            ) from None
         return response
-
-    def _not_passed(self, error: Any) -> ClusterError:
-        """Return the error of a proxy that does not pass on a request."""
-        cause = str(getattr(error, "original_error", None) or error)
-        proxy = f"{self._proxy.url} ({self._proxy.source})" if self._proxy else "of the environment"
-        return ClusterError(
-            f"{self._where} cannot be reached through the proxy {proxy}: {cause.rpartition('>: ')[2]}; "
-            "check the proxy, or list the API server in NO_PROXY where it can be reached without one",
-            retryable=True,
-            reason="Unreachable",
-        )
 
     def _connections_for(self, credentials: Credentials) -> _Connections:
         """Return the connections. They are replaced when certificates change.
@@ -196,8 +180,8 @@ class _Connections:
         self._new_pool = new_pool
         """Returns a new pool of urllib3 for one connection."""
         self._guard = threading.Lock()
-        self._idle: list[_Idle] = []
-        """Those that were used last are at the end."""
+        self._idle: list[tuple[float, Any, Any]] = []
+        """When a response was read, in seconds of the wall clock; pool and socket. Those used last are at the end."""
         self._kept = KEPT
 
     def send(
@@ -238,27 +222,29 @@ class _Connections:
         """Return the pool of the connection that was used last. None: it has been idle for longer, or is closed."""
         # The wall clock also counts the time in which a machine is suspended.
         now = time.time()
-        dropped: list[_Idle] = []
-        found: _Idle | None = None
+        dropped: list[tuple[float, Any, Any]] = []
+        found = None
         with self._guard:
-            if self._idle and not 0 <= now - self._idle[-1].since <= IDLE_S:
+            idle_s = now - self._idle[-1][0] if self._idle else 0.0
+            if not 0 <= idle_s <= IDLE_S:
                 # The others were used before. After the clock was set back, no idle time is known.
                 dropped, self._idle = self._idle, []
-            elif self._idle and now - self._idle[-1].since <= longest_idle_s:
-                found = self._idle.pop()
-        if found is not None and not found.is_open:
+            elif self._idle and idle_s <= longest_idle_s:
+                _, found, connection = self._idle.pop()
+        for _, pool, _ in dropped:
+            pool.close()
+        if found is not None and not _is_open(connection):
             # urllib3 would reopen it, and it would not be a reused one.
-            dropped, found = [found], None
-        for one in dropped:
-            one.pool.close()
-        return None if found is None else found.pool
+            found.close()
+            return None
+        return found
 
     def _keep(self, pool: Any, connection: Any) -> None:
         """Keep a connection whose response was read to its end."""
         with self._guard:
             is_kept = len(self._idle) < self._kept
             if is_kept:
-                self._idle.append(_Idle(time.time(), pool, connection))
+                self._idle.append((time.time(), pool, connection))
         if not is_kept:
             pool.close()
 
@@ -266,26 +252,17 @@ class _Connections:
         """Close the idle connections, and each other one when its response was read."""
         with self._guard:
             idle, self._idle, self._kept = self._idle, [], 0
-        for one in idle:
-            one.pool.close()
+        for _, pool, _ in idle:
+            pool.close()
 
 
-class _Idle(NamedTuple):
-    """A connection that can serve again."""
-
-    since: float
-    """When its last response was read, in seconds of the wall clock."""
-    pool: Any
-    socket: Any
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether the server has not closed the connection, as far as the system knows."""
-        try:
-            return not urllib3.util.wait_for_read(self.socket, 0)
-        except ValueError:
-            # It is closed on this side.
-            return False
+def _is_open(connection: Any) -> bool:
+    """Return whether the server has not closed a connection, as far as the system knows."""
+    try:
+        return not urllib3.util.wait_for_read(connection, 0)
+    except ValueError:
+        # It is closed on this side.
+        return False
 
 
 class _NotesSocket:
@@ -324,8 +301,8 @@ def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) ->
     """Return the server with its scheme. The default is https if any certificate is configured, else http."""
     server = str(cluster["server"]).rstrip("/")
     if "://" not in server:
-        both = {**user, **cluster}
-        server = f"{'https' if any(both.get(name) for name in CERTIFICATES) else 'http'}://{server}"
+        is_encrypted = any(value and name.startswith(ENCRYPTED) for name, value in (*user.items(), *cluster.items()))
+        server = f"{'https' if is_encrypted else 'http'}://{server}"
     if not server.startswith(("https://", "http://")):
         raise ClusterError(
             f"{where} cannot be used: its kubeconfig has the address {server!r}, must begin with https:// or http://"

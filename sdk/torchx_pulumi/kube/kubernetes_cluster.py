@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from torchx_pulumi.kube.cached_objects import key_of
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
 from torchx_pulumi.kube.kubeconfig import authority_of, cluster_and_user, find_access, identity_of, namespace_of
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
@@ -40,9 +41,6 @@ PAGE_SIZE = 500
 
 ROWS = 2000
 """Rows of one page of a table."""
-
-NEXT_PAGE = ("metadata", "continue")
-"""Where a page has the token by which the next one is requested."""
 
 WITHOUT_NORMAL = ("involvedObject.kind!=Pod", "involvedObject.kind=Pod,type=Warning")
 """Field selectors of all events but the normal ones of pods."""
@@ -139,7 +137,7 @@ class KubernetesCluster:
         for page in self._pages(kind, namespace, [("limit", str(PAGE_SIZE)), *selected(selector)]):
             kept += filter(None, map(keep, items_of(page, kind)))
             version = version or text_at(page, "metadata", "resourceVersion") or ""
-        kept.sort(key=place_of)
+        kept.sort(key=key_of)
         return kept, version
 
     def list_pods(
@@ -157,12 +155,12 @@ class KubernetesCluster:
                 if whole is not None and len(pods) > whole:
                     break
             else:
-                return PodList(pods=sorted(pods, key=place_of), version=version)
+                return PodList(pods=sorted(pods, key=key_of), version=version)
         rows: list[PodRow] = []
         short = [("limit", str(ROWS)), ("includeObject", "None"), *query]
         for page in self._pages(POD, namespace, short, accept=f"{TABLE},application/json"):
             rows += read_rows(page, phase)
-        return PodList(pods=sorted(pods, key=place_of)[:whole], rows=sorted(rows, key=lambda row: row.name))
+        return PodList(pods=sorted(pods, key=key_of)[:whole], rows=sorted(rows, key=lambda row: row.name))
 
     def _pages(self, kind: Kind, namespace: str | None, query: Query, **options: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list."""
@@ -170,7 +168,7 @@ class KubernetesCluster:
         while True:
             page = self._json("GET", path_of(kind, namespace), kind, [*query, *more], **options) or {}
             yield page
-            token = text_at(page, *NEXT_PAGE)
+            token = text_at(page, "metadata", "continue")
             if token is None:
                 return
             more = [("continue", token)]
@@ -196,9 +194,9 @@ class KubernetesCluster:
         queries = [[limit, ("fieldSelector", words)] for words in WITHOUT_NORMAL]
         more = (page for query in queries for page in self._pages(EVENT, namespace, query))
         # What is normal of thousands of pods explains nothing.
-        pages = more if text_at(first, *NEXT_PAGE) else [first]
+        pages = more if text_at(first, "metadata", "continue") else [first]
         listed = (one for page in pages for one in items_of(page, EVENT))
-        return sorted((one for one in listed if text_at(one, "involvedObject", "name") in names), key=place_of)
+        return sorted((one for one in listed if text_at(one, "involvedObject", "name") in names), key=key_of)
 
     def serves(self, kind: Kind) -> bool:
         served = items_at(self._json("GET", version_path(kind), None), "resources")
@@ -327,11 +325,6 @@ def items_of(page: Manifest, kind: Kind) -> Iterator[Manifest]:
     """Yield the objects of a page of a list."""
     # The items of a list have neither field; every other object has them.
     return ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or [])
-
-
-def place_of(found: Manifest) -> tuple[str, str]:
-    """Return namespace and name, by which lists are sorted."""
-    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
 
 
 def selected(selector: Selector | None) -> list[tuple[str, str]]:

@@ -18,14 +18,11 @@ from urllib.parse import unquote, urlsplit
 
 from torchx_pulumi.model.errors import ClusterError
 
-VARIABLES = {"https": ("HTTPS_PROXY", "https_proxy"), "http": ("HTTP_PROXY", "http_proxy")}
+ALL = ("ALL_PROXY", "all_proxy")
+"""Variables that Go, kubectl and the engine do not read. A SOCKS address in them, which desktops set, is ignored."""
+
+VARIABLES = {"https": ("HTTPS_PROXY", "https_proxy", *ALL), "http": ("HTTP_PROXY", "http_proxy", *ALL)}
 """Variables that name the proxy, by the scheme of the API server's address."""
-
-EVERY_SCHEME = ("ALL_PROXY", "all_proxy")
-"""Variables that name the proxy if those of the scheme are not set.
-
-Go, kubectl and the engine do not read them. A SOCKS address, which desktops set, is ignored.
-"""
 
 EXCEPTIONS = ("NO_PROXY", "no_proxy")
 """Variables that list hosts without a proxy."""
@@ -63,8 +60,8 @@ def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str,
     if cluster.get("proxy-url"):
         return _proxy(str(cluster["proxy-url"]), "proxy-url", where)
     target = urlsplit(server)
-    general = [name for name in EVERY_SCHEME if not environment.get(name, "").lower().startswith("socks")]
-    source = next((name for name in (*VARIABLES[target.scheme], *general) if environment.get(name)), None)
+    named = [name for name in VARIABLES[target.scheme] if environment.get(name)]
+    source = next((name for name in named if name not in ALL or environment[name][:5].lower() != "socks"), None)
     if source is None:
         return None
     exceptions = next((environment[name] for name in EXCEPTIONS if environment.get(name)), "")

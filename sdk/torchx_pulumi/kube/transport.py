@@ -61,17 +61,13 @@ class Response:
     """The response to a request. Its body is not read yet."""
 
     def __init__(self, raw: Any, connection: Any, released: Callable[[], None] = lambda: None) -> None:
-        """Wrap a response of urllib3.
-
-        Args:
-            raw: The response.
-            connection: The socket from which it is read. None: it is not known.
-            released: Called when the body was read to its end: the connection can serve again.
-        """
         self.status = int(raw.status)
         self.socket = connection
+        """The socket from which it is read. None: it is not known."""
         self._raw = raw
+        """The response of urllib3."""
         self._released = released
+        """Called when the body was read to its end: the connection can serve again."""
 
     @property
     def data(self) -> bytes:
