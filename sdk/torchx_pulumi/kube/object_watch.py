@@ -29,8 +29,6 @@ STOP_S: Final = 1.0
 SHORT_STREAMS: Final = 6
 """Streams in a row that ended early after which it is logged."""
 
-DOCS: Final = "docs/permissions.md"
-
 OWN: Final = frozenset({"InternalError", "Invalid", "BadRequest", "NotAcceptable", "MethodNotAllowed", "NotFound"})
 """Reasons of errors that may concern one kind only, for example while its conversion webhook fails."""
 
@@ -76,82 +74,79 @@ class WatchTiming:
 
 
 class Outages:
-    """Failures of the watches of one cluster."""
+    """What the watches of one cluster cannot read."""
 
     def __init__(self, where: str) -> None:
         self._where = where
         """Name of the cluster in messages."""
         self._guard = threading.Lock()
-        self._away: set[ObjectWatch] = set()
-        """Watches that the cluster does not answer."""
-        self._outage = ""
-        """What was said about them."""
-        self._unread: dict[ObjectWatch, str] = {}
-        """Watches whose kind cannot be read, and what was said. Empty: it is no problem."""
+        self._problems: dict[str, tuple[str, set[ObjectWatch]]] = {}
+        """Place of watches, empty for the whole cluster, to what was said and the watches that do not work."""
 
     def problems(self) -> tuple[str, ...]:
         """Return what cannot be read now; kinds that the cluster does not serve are no problem."""
         with self._guard:
-            said = [self._outage if self._away else "", *self._unread.values()]
-        return tuple(dict.fromkeys(filter(None, said)))
+            return tuple(text for text, _ in self._problems.values() if text)
 
     @property
     def is_away(self) -> bool:
         """Return whether the cluster does not answer some of the watches."""
-        return bool(self._away)
+        return "" in self._problems
 
     def failed(self, watch: ObjectWatch, error: ClusterError) -> None:
         """Report a failure that may pass."""
-        with self._guard:
-            if error.reason in OWN:
-                text = f"{error}; the watch of {watch.place} stopped and is tried again"
-                is_new = watch not in self._unread
-                self._unread.setdefault(watch, text)
-            else:
-                text = f"{error}; watching stopped and goes on when the cluster answers"
-                is_new = not self._away
-                self._away.add(watch)
-                self._outage = text if is_new else self._outage
-        if is_new:
+        place, text = "", f"{error}; watching stopped and goes on when the cluster answers"
+        if error.reason in OWN:
+            place, text = watch.place, f"{error}; the watch of {watch.place} stopped and is tried again"
+        if self._begins(place, watch, text):
             logger.warning("%s", text)
 
     def refused(self, watch: ObjectWatch, error: ClusterError) -> None:
         """Report that a kind cannot be watched. The cluster answered."""
-        text = ""
+        self._answered(watch)
         if error.reason == "Forbidden":
             text = (
                 f"no permission to list and watch {watch.place} at {self._where}: its changes are not noticed by "
-                f"themselves; it is read where that is allowed, at most every 30 s ({DOCS})"
+                "themselves; it is read where that is allowed, at most every 30 s (docs/permissions.md)"
             )
-        with self._guard:
-            # Versions of one kind have the same place.
-            is_new = watch.place not in {other.place for other in self._unread}
-            self._unread[watch] = text
-        self._answered(watch)
-        if is_new and text:
-            logger.warning("%s", text)
-        elif is_new:
+            if self._begins(watch.place, watch, text):
+                logger.warning("%s", text)
+        elif self._begins(watch.place, watch, ""):
             logger.info("%s; it is asked for again every minute", error)
 
     def recovered(self, watch: ObjectWatch) -> None:
         """Report that a watch works."""
-        with self._guard:
-            said = self._unread.pop(watch, None)
         self._answered(watch)
-        if said is not None:
+        if self._ends(watch.place, watch):
             logger.warning("%s at %s can be watched now", watch.place, self._where)
 
     def _answered(self, watch: ObjectWatch) -> None:
         """Note that the cluster answered a watch; the others try again at once."""
+        if not self._ends("", watch):
+            return
         with self._guard:
-            if watch not in self._away:
-                return
-            self._away.discard(watch)
-            others = [*self._away]
+            others = [*self._problems[""][1]] if "" in self._problems else []
         if not others:
             logger.warning("%s answers again: watching goes on", self._where)
         for other in others:
             other.retry_now()
+
+    def _begins(self, place: str, watch: ObjectWatch, text: str) -> bool:
+        """Note that a watch does not work. Return whether it is the first one of its place."""
+        with self._guard:
+            is_new = place not in self._problems
+            self._problems.setdefault(place, (text, set()))[1].add(watch)
+            return is_new
+
+    def _ends(self, place: str, watch: ObjectWatch) -> bool:
+        """Note that a problem of a watch is over. Return whether it had one."""
+        with self._guard:
+            _, watches = self._problems.get(place, ("", set()))
+            had_one = watch in watches
+            watches.discard(watch)
+            if had_one and not watches:
+                del self._problems[place]
+            return had_one
 
 
 class ObjectWatch:
