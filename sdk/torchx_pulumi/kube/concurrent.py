@@ -9,10 +9,9 @@ from typing import Any
 
 
 def in_thread(call: Callable[[], Any]) -> Future[Any]:
-    """Call something in a thread of its own, and return where its outcome is found.
+    """Call something in a thread of its own.
 
-    The process does not wait for the thread when it ends, as it would for one of `concurrent.futures`: a read may wait
-    for the network.
+    A process that ends does not wait for the thread, as it would for one of `concurrent.futures`.
     """
     outcome: Future[Any] = Future()
 

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -93,11 +93,6 @@ The same ones again: there are no others. It raises a ClusterError if there are 
 def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> CredentialSource:
     """Return the source of a user's credentials. As in client-go, the user's own fields take precedence over a plugin.
 
-    Args:
-        cluster: The cluster of a kubeconfig, which a plugin may receive.
-        user: The user of that kubeconfig.
-        where: Name of the cluster in messages.
-
     Raises:
         ClusterError: The user needs a login method that is not supported.
     """
@@ -110,13 +105,11 @@ def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: s
     elif user.get("username") and user.get("password"):
         pair = f"{user['username']}:{user['password']}".encode()
         own = Credentials(authorization=f"Basic {base64.b64encode(pair).decode()}")
-    elif user.get("client-certificate") or user.get("client-certificate-data"):
-        # They are part of the connection.
-        pass
-    elif user.get("exec"):
-        return _plugin_credentials(user["exec"], cluster, where)
-    elif user.get("auth-provider"):
-        return _oidc_credentials(user["auth-provider"], where)
+    elif not (user.get("client-certificate") or user.get("client-certificate-data")):
+        if user.get("exec"):
+            return _plugin_credentials(user["exec"], cluster, where)
+        if user.get("auth-provider"):
+            return _oidc_credentials(user["auth-provider"], where)
     return lambda _: own
 
 
@@ -139,7 +132,12 @@ def _oidc_credentials(provider: Mapping[str, Any], where: str) -> CredentialSour
             f"removed{instead}"
         )
     token = str(config.get("id-token") or "")
-    expires_at = _expiry(token)
+    # The payload of a JSON Web Token may state when it expires, in seconds since 1970.
+    payload = f"{token}..".split(".")[1]
+    try:
+        expires_at = float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
+    except (ValueError, TypeError, KeyError):
+        expires_at = None
 
     def current(_: Credentials | None) -> Credentials:
         if expires_at is not None and time.time() + EXPIRES_EARLY_S < expires_at:
@@ -166,24 +164,10 @@ def _bearer(token: str, what: str, where: str) -> str:
     raise ClusterError(f"{where} cannot be used: {what} {problem}")
 
 
-def _expiry(token: str) -> float | None:
-    """Return the expiry of a JSON Web Token in seconds since 1970. None: the token does not state it."""
-    payload = f"{token}..".split(".")[1]
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        return float(claims["exp"])
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
 def impersonation(user: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     """Return the impersonation headers of a kubeconfig's user. Empty: requests are made as the authenticated user.
 
     A name may occur several times.
-
-    Args:
-        user: The user of a kubeconfig.
-        where: Name of the cluster in messages.
 
     Raises:
         ClusterError: Groups without a user, or a value that no header can hold.
@@ -218,11 +202,7 @@ class ExecPlugin:
     """
 
     def __init__(self, config: Mapping[str, Any], cluster: Mapping[str, Any]) -> None:
-        """Check the configuration. The program is not run.
-
-        Args:
-            config: The field `exec` of a user.
-            cluster: The cluster of that kubeconfig.
+        """Check the configuration, the field `exec` of a user. The program is not run.
 
         Raises:
             ClusterError: All problems of the configuration.
@@ -304,7 +284,7 @@ class ExecPlugin:
         """Run the program. Return its output, its exit code, and its error output if the user has not seen it."""
         limit_s = INTERACTIVE_LIMIT_S if interactive else LIMIT_S
         try:
-            with subprocess.Popen(
+            with _running(
                 command,
                 env=environment,
                 stdin=None if interactive else subprocess.DEVNULL,
@@ -313,15 +293,7 @@ class ExecPlugin:
                 # Only the foreground process group may read from a terminal.
                 start_new_session=not interactive,
             ) as process:
-                kill = process.kill if interactive else partial(os.killpg, process.pid, signal.SIGKILL)
-                end = partial(_end, process, os.getpid(), kill)
-                # It ends with this process at the latest.
-                atexit.register(end)
-                try:
-                    output, errors = process.communicate(timeout=limit_s)
-                finally:
-                    atexit.unregister(end)
-                    end()
+                output, errors = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
             raise self._problem(late, retryable=True) from None
@@ -395,11 +367,9 @@ def _plugin_credentials(config: Mapping[str, Any], cluster: Mapping[str, Any], w
 
 def _plugin_problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:
     """Yield the problems of a field `exec` of a user, given its `apiVersion` and effective `interactiveMode`."""
-    command, arguments, variables = config.get("command"), config.get("args") or [], config.get("env") or []
-    if not command:
+    arguments, variables = config.get("args") or [], config.get("env") or []
+    if not config.get("command"):
         yield "names no command"
-    elif not isinstance(command, str):
-        yield "has a command that is not a text"
     if version not in VERSIONS:
         yield f"has apiVersion {config.get('apiVersion')!r}, must be {' or '.join(VERSIONS)}"
     elif mode not in MODES:
@@ -426,8 +396,30 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return info
 
 
-def _end(process: subprocess.Popen[bytes], owner: int, kill: Callable[[], None]) -> None:
-    """Kill a program that still runs. A forked process does not own it."""
-    with suppress(ProcessLookupError):
-        if os.getpid() == owner and process.poll() is None:
-            kill()
+@contextmanager
+def _running(command: list[str], *, start_new_session: bool, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program that ends with this process at the latest; in a session of its own, with its children."""
+    owner, starting = os.getpid(), threading.Lock()
+    process: subprocess.Popen[bytes] | None = None
+
+    def end() -> None:
+        # A forked process does not own it, and has a copy of a lock that another thread may hold.
+        if os.getpid() != owner:
+            return
+        # While it is started, it is not known yet.
+        with starting, suppress(ProcessLookupError):
+            if process is not None and process.poll() is None:
+                kill = partial(os.killpg, process.pid) if start_new_session else process.send_signal
+                kill(signal.SIGKILL)
+
+    atexit.register(end)
+    try:
+        with starting:
+            process = subprocess.Popen(command, start_new_session=start_new_session, **options)
+        with process:
+            try:
+                yield process
+            finally:
+                end()
+    finally:
+        atexit.unregister(end)

@@ -119,17 +119,17 @@ class HttpClient:
             known = self._connections
             try:
                 certificates = self._certificates(of_plugin)
-                if known is None or known.certificates != certificates:
-                    self._connections = _Connections(self._pools(*certificates), certificates, of_plugin)
-                    if known is not None:
-                        known.close()
+                if known is not None and known.certificates == certificates:
+                    return known
+                made = self._connections = _Connections(self._pools(*certificates), certificates, of_plugin)
             except (OSError, ValueError) as error:
-                # Certificate and key are two files: while they are renewed, they may not match.
                 if known is None or known.of_plugin != of_plugin:
                     raise ClusterError(f"{self._where} cannot be used: its certificates: {error}") from error
-            if self._connections is None:
-                raise AssertionError("connections were neither made nor refused")
-            return self._connections
+                # Certificate and key are two files: while they are renewed, they may not match.
+                return known
+            if known is not None:
+                known.close()
+            return made
 
     def _certificates(self, of_plugin: bytes | None) -> tuple[bytes | None, bytes | None]:
         """Return the authority, and the client's certificate with its key, as PEM. None: there is none.
@@ -242,11 +242,10 @@ class _Connections:
     def _keep(self, pool: Any, connection: Any) -> None:
         """Keep a connection whose response was read to its end."""
         with self._guard:
-            is_kept = len(self._idle) < self._kept
-            if is_kept:
+            if len(self._idle) < self._kept:
                 self._idle.append((time.time(), pool, connection))
-        if not is_kept:
-            pool.close()
+                return
+        pool.close()
 
     def close(self) -> None:
         """Close the idle connections, and each other one when its response was read."""
@@ -323,17 +322,17 @@ def _trusting(authority: bytes | None) -> ssl.SSLContext:
     return context
 
 
-def _no_password() -> str:
-    raise ValueError("the key has a password, which kubeconfigs cannot hold; store it without one")
-
-
 def _load(context: ssl.SSLContext, certificate_and_key: bytes) -> None:
     """Load a certificate with its key. Python reads them from a file only, which is removed at once."""
+
+    def no_password() -> str:
+        raise ValueError("the key has a password, which kubeconfigs cannot hold; store it without one")
+
     descriptor, name = tempfile.mkstemp(prefix="torchx-pulumi-")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(certificate_and_key)
         # Without the callback, OpenSSL would ask for a password at the terminal.
-        context.load_cert_chain(name, password=_no_password)
+        context.load_cert_chain(name, password=no_password)
     finally:
         Path(name).unlink()

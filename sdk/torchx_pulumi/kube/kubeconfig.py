@@ -247,11 +247,7 @@ def api_server(access: Access) -> str:
 
 
 def pod_config(folder: str = POD_FOLDER) -> dict[str, Any]:
-    """Return a pod's service account as a kubeconfig with one context, whose name is None.
-
-    Args:
-        folder: Folder of the account's files.
-    """
+    """Return a pod's service account, whose files are in a folder, as a kubeconfig with one context, named None."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     try:
@@ -283,11 +279,9 @@ def identity_of(address: str) -> str:
 
 
 def contents_of(section: Mapping[str, Any], name: str) -> bytes | None:
-    """Return a certificate or key, from a kubeconfig or the file that it names. As in kubectl, inline data wins.
+    """Return a certificate or key of a cluster or a user, from the kubeconfig or the file that it names.
 
-    Args:
-        section: A cluster or a user of a kubeconfig.
-        name: `certificate-authority`, `client-certificate` or `client-key`.
+    As in kubectl, inline data wins.
 
     Raises:
         OSError: The file cannot be read.
@@ -318,11 +312,6 @@ def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str
     Without the checks a field of a wrong type would have another meaning: `insecure-skip-tls-verify: "false"` is a text
     that is not empty, and `as-groups: admins` would be six groups of one letter.
 
-    Args:
-        cluster: The cluster of a kubeconfig.
-        user: The user of it.
-        where: Name of the cluster in messages.
-
     Raises:
         ClusterError: All problems. It repeats no value, because that may be a secret.
     """
@@ -348,10 +337,9 @@ def _type_problems(section: Mapping[str, Any], fields: Mapping[str, Sequence[_Ru
 
 def _is_base64(text: str) -> bool:
     try:
-        _decoded(text)
+        return _decoded(text) is not None
     except ValueError:
         return False
-    return True
 
 
 def _is_address(server: str) -> bool:

@@ -241,13 +241,8 @@ class KubernetesCluster:
         return text_at(self._json("GET", "/version", None), "gitVersion") or "unknown"
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:
-        asked = {
-            "verb": verb,
-            "group": kind.group,
-            "resource": kind.plural,
-            "subresource": subresource,
-            "namespace": namespace if kind.namespaced else None,
-        }
+        asked = {"verb": verb, "group": kind.group, "resource": kind.plural, "subresource": subresource}
+        asked["namespace"] = namespace if kind.namespaced else None
         review = {
             "apiVersion": ACCESS_REVIEW.api_version,
             "kind": ACCESS_REVIEW.kind,

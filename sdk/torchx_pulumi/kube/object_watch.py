@@ -358,10 +358,6 @@ class ObjectWatch:
             self._short, self._told = 0, ""
             return 0.0
         self._short += 1
-        if self._short == 1:
-            return 0.0
-        # A proxy that ends all streams at once must not make this a loop without a pause.
-        wait_s = self._timing.wait_s(self._short - 1)
         if self._short == SHORT_STREAMS and not self._told:
             self._told = "short"
             logger.warning(
@@ -371,7 +367,8 @@ class ObjectWatch:
                 lasted_s,
                 self._timing.longest_s,
             )
-        return wait_s
+        # A proxy that ends all streams at once must not make this a loop without a pause.
+        return self._timing.wait_s(self._short - 1) if self._short > 1 else 0.0
 
     def _after_defect(self, error: Exception) -> float:
         """Return the seconds to wait after an error that should not happen. Everything is listed again."""

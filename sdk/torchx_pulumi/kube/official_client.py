@@ -30,14 +30,8 @@ class OfficialTransport:
                 serialized = self._api.param_serialize(request.method, request.path, **parts)
                 raw = self._api.call_api(*serialized, _request_timeout=timeout).response
             else:
-                raw = self._api.call_api(
-                    request.path,
-                    request.method,
-                    **parts,
-                    _return_http_data_only=True,
-                    _preload_content=False,
-                    _request_timeout=timeout,
-                )
+                parts |= {"_return_http_data_only": True, "_preload_content": False}
+                raw = self._api.call_api(request.path, request.method, **parts, _request_timeout=timeout)
         except ApiException as error:
             body = error.body or error.reason or ""
             data = body if isinstance(body, bytes) else str(body).encode()

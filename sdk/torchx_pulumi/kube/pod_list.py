@@ -53,12 +53,7 @@ class PodList:
 
 
 def read_rows(table: Mapping[str, Any], phase: str | None) -> Iterator[PodRow]:
-    """Yield the rows of a table of pods.
-
-    Args:
-        table: The response of an API server.
-        phase: Phase of all its pods. None: not known.
-    """
+    """Yield the rows of a table that an API server sent, of pods in one phase. None: their phases are not known."""
     columns = [text_at(column, "name") for column in items_at(table, "columnDefinitions")]
     for row in items_at(table, "rows"):
         cells = row.get("cells")
@@ -83,9 +78,7 @@ def read_rows(table: Mapping[str, Any], phase: str | None) -> Iterator[PodRow]:
 def row_of(pod: Mapping[str, Any], phase: str | None) -> PodRow:
     """Return the row of a pod in memory, as an API server makes it.
 
-    Args:
-        pod: The pod.
-        phase: The phase that the row has. None: not known, as in a table of pods of any phase.
+    The row has the given phase. None: not known, as in a table of pods of any phase.
     """
     statuses = items_at(pod, "status", "containerStatuses")
     running = [one for one in statuses if mapping_at(one, "state").get("running") is not None]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from torchx_pulumi.kube.concurrent import in_thread
 from torchx_pulumi.kube.kinds import Kind
@@ -30,7 +30,7 @@ LONGEST_STAMP: Final = 35
 LONGEST_EVENT: Final = 64 << 20
 """Bytes of an event. API servers store objects of at most about 3 MiB."""
 
-TYPES: Final = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+T = TypeVar("T")
 
 
 class _Stream:
@@ -68,6 +68,17 @@ class _Stream:
             self.close()
             raise
 
+    def _next(self, lines: deque[T]) -> T:
+        """Return the next one of the lines to which `_read_lines` adds."""
+        while not lines:
+            if self._closed:
+                raise StopIteration
+            self._read_lines()
+        return lines.popleft()
+
+    def _read_lines(self) -> None:
+        raise NotImplementedError
+
     def _interrupted(self, why: object, reason: str = "BrokenStream") -> ClusterError:
         self.close()
         return ClusterError(
@@ -91,20 +102,13 @@ class LogStream(_Stream, Iterator[str]):
     def __init__(
         self, response: Response, where: str, *, keep_ends: bool, grow_s: float | None = None, stamped: bool = False
     ) -> None:
-        """Read a response.
-
-        Args:
-            response: The response.
-            where: Name of the cluster in messages.
-            keep_ends: Lines keep their newline.
-            grow_s: Seconds after which the received part of an unfinished line is returned. None: never.
-            stamped: Each line begins with its time, which is never split.
-        """
         super().__init__(response, where, "log stream")
         self._read_to_end = False
         self._end = "\n" if keep_ends else ""
         self._grow_s = grow_s
+        """Seconds after which the received part of an unfinished line is returned. None: never."""
         self._stamped = stamped
+        """Each line begins with its time, which is never split."""
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._lines: deque[str] = deque()
         self._rest = ""
@@ -120,15 +124,13 @@ class LogStream(_Stream, Iterator[str]):
 
     def __next__(self) -> str:
         """Return the next line."""
-        while not self._lines:
-            if self._closed:
-                raise StopIteration
-            self._read_lines()
-        return self._lines.popleft()
+        return self._next(self._lines)
 
     def _read_lines(self) -> None:
         """Read one block, or take the received part of a line for which nothing more is received."""
-        if self._grow_s is not None and self._has_part() and not self._arrives(self._grow_s):
+        # A part of a line's time is not returned.
+        in_stamp = self._stamped and self._begins and len(self._rest) <= LONGEST_STAMP and " " not in self._rest
+        if self._rest and not in_stamp and self._grow_s is not None and not self._arrives(self._grow_s):
             self._take_part(len(self._rest))
             return
         block = self._read()
@@ -151,11 +153,6 @@ class LogStream(_Stream, Iterator[str]):
         elif self._grow_s is not None and time.monotonic() - self._rest_since > self._grow_s:
             self._take_part(updates)
 
-    def _has_part(self) -> bool:
-        """Return whether a part of the line was received that is more than a part of its time."""
-        in_stamp = self._stamped and self._begins and len(self._rest) <= LONGEST_STAMP and " " not in self._rest
-        return bool(self._rest) and not in_stamp
-
     def _take_part(self, length: int) -> None:
         """Return the first characters of an unfinished line, if there are any."""
         if length:
@@ -177,9 +174,7 @@ class WatchStream(_Stream, Iterator[WatchEvent]):
 
     def __next__(self) -> WatchEvent:
         """Return the next event."""
-        while not self._lines:
-            self._read_lines()
-        text = self._lines.popleft().decode("utf-8", "replace").strip()
+        text = self._next(self._lines).decode("utf-8", "replace").strip()
         try:
             event = json.loads(text)
         except ValueError:
@@ -187,18 +182,18 @@ class WatchStream(_Stream, Iterator[WatchEvent]):
         kind, found = at(event, "type"), at(event, "object")
         if kind == "ERROR" and isinstance(found, dict):
             raise self._refused(found)
-        if kind not in TYPES or not isinstance(at(found, "metadata"), dict):
+        if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK") or not isinstance(at(found, "metadata"), dict):
             raise self._interrupted(f"it sent {text[:80]!r}, which is not an event")
         return WatchEvent(type=kind, object={"apiVersion": self._kind.api_version, "kind": self._kind.kind, **found})
 
     def _read_lines(self) -> None:
         """Read one block."""
-        block = None if self._closed else self._read()
+        block = self._read()
         if block is None:
             if self._rest and not self._closed:
                 raise self._interrupted("it ended within an event")
             self._closed = True
-            raise StopIteration
+            return
         first, *more = block.split(b"\n")
         self._rest += first
         for text in more:

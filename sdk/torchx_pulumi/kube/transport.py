@@ -113,7 +113,6 @@ class Transport(Protocol):
             ClusterError: Credentials cannot be read.
             OSError: No connection. Errors of urllib3 are raised as well.
         """
-        ...
 
 
 _transports: dict[tuple[Access, int], Transport] = {}
@@ -189,7 +188,10 @@ def response_error(
 def connection_error(error: BaseException, where: str) -> ClusterError:
     """Return the error of a failed connection."""
     cause = getattr(error, "reason", None) or error
-    if isinstance(cause, urllib3().exceptions.SSLError) and _distrusted(cause):
+    inner = cause.args[0] if cause.args else None
+    # Older releases of urllib3 compare host names themselves and raise their own error. Others are interruptions.
+    is_distrusted = isinstance(inner, ssl.SSLCertVerificationError) or type(inner).__name__ == "CertificateError"
+    if is_distrusted and isinstance(cause, urllib3().exceptions.SSLError):
         return ClusterError(f"{where} shows a certificate that the kubeconfig does not trust: {cause}")
     text = str(cause).rpartition(">: ")[2] or type(cause).__name__
     return ClusterError(
@@ -197,10 +199,3 @@ def connection_error(error: BaseException, where: str) -> ClusterError:
         retryable=True,
         reason="Silent" if isinstance(error, urllib3().exceptions.ReadTimeoutError) else "Unreachable",
     )
-
-
-def _distrusted(error: BaseException) -> bool:
-    """Return whether a TLS error means an untrusted certificate, not an interrupted connection."""
-    inner = error.args[0] if error.args else None
-    # Older releases of urllib3 compare host names themselves and raise their own error.
-    return isinstance(inner, ssl.SSLCertVerificationError) or type(inner).__name__ == "CertificateError"

@@ -278,12 +278,9 @@ class WatchedCluster(CachedReader):
         return self._watches.get((kind, namespace if self._namespaces is not None and kind.namespaced else None))
 
     def _store(self, kind: Kind, namespace: str | None, *, whole: bool = False) -> CachedObjects | CachedEvents | None:
-        """Return the objects of a kind. None: they are not watched, or the watch does not work at the moment.
+        """Return the objects of a kind, with `whole` if all are watched, whatever their labels.
 
-        Args:
-            kind: The kind.
-            namespace: Namespace. None: all namespaces.
-            whole: All objects are wanted, also those without the labels of the watch.
+        None: they are not watched, or the watch does not work at the moment.
         """
         watch = None if self._is_fresh(kind) else self._watch(kind, namespace)
         is_known = watch is not None and watch.synced and not (whole and watch.selector is not None)
