@@ -64,26 +64,15 @@ def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str,
     source = next((name for name in named if name not in ALL or environment[name][:5].lower() != "socks"), None)
     if source is None:
         return None
+    host, port = (target.hostname or "").strip(), target.port or PORTS[target.scheme]
+    address = _address(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
+        return None
     exceptions = next((environment[name] for name in EXCEPTIONS if environment.get(name)), "")
-    if not _is_proxied(target.hostname or "", target.port or PORTS[target.scheme], exceptions):
+    if any(_matches(entry.strip().lower(), host, address, port) for entry in exceptions.split(",")):
         return None
     value = environment[source]
     return _proxy(value if "://" in value else f"http://{value}", source, where)
-
-
-def _is_proxied(host: str, port: int, exceptions: str) -> bool:
-    """Return whether the proxy of the environment applies to a host.
-
-    >>> _is_proxied("127.0.0.1", 6443, ""), _is_proxied("localhost", 6443, ""), _is_proxied("10.1.2.3", 443, "")
-    (False, False, True)
-    >>> _is_proxied("10.1.2.3", 443, "10.0.0.0/8"), _is_proxied("api.example.com", 443, "example.com")
-    (False, False)
-    """
-    host = host.strip().lower()
-    address = _address(host)
-    if host == "localhost" or (address is not None and address.is_loopback):
-        return False
-    return not any(_matches(entry.strip().lower(), host, address, port) for entry in exceptions.split(","))
 
 
 def _matches(entry: str, host: str, address: Address | None, port: int) -> bool:
