@@ -1,7 +1,7 @@
 """YAML text that YAML 1.1 and 1.2 readers parse to the same plain data.
 
-PyYAML is not used: its dumper in C needs eight times as long, 0.7 s for the largest manifest that etcd takes, and leaves
-`1e-4` and `y` without quotes, which kubectl reads as a number and a boolean (docs/decisions/0006).
+PyYAML is not used: its dumper in C needs eight times as long, 0.7 s for the largest manifest that etcd takes, and it
+leaves `1e-4` and `y` without quotes, which kubectl reads as a number and a boolean (docs/decisions/0006).
 """
 
 from __future__ import annotations
