@@ -15,6 +15,7 @@ from torchx import specs
 from torchx_pulumi.fleet.collect import read_fleet
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.kube.transport import Request
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
@@ -43,9 +44,9 @@ class Counted:
         self._transport = wire
         self._asked = asked
 
-    def request(self, method: str, path: str, *args: Any, **more: Any) -> Any:
-        self._asked.append(f"{method} {path}")
-        return self._transport.request(method, path, *args, **more)
+    def request(self, request: Request) -> Any:
+        self._asked.append(f"{request.method} {request.path}")
+        return self._transport.request(request)
 
 
 class World:

@@ -253,7 +253,7 @@ class _Reported(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Report a record."""
-        if record.levelno >= logging.WARNING or record.name == "torchx_pulumi.kube.outages":
+        if record.levelno >= logging.WARNING or record.name == "torchx_pulumi.kube.object_watch":
             self._reporter.line(record.getMessage())
 
 

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 
+def in_thread(call: Callable[[], Any]) -> Future[Any]:
+    """Call something in a thread of its own.
+
+    A process that ends does not wait for the thread, as it would for one of `concurrent.futures`.
+    """
+    outcome: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asks for the outcome
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome
+
+
 def run_concurrently(*calls: Callable[[], Any]) -> Sequence[Any]:
-    """Run calls at the same time and return their results in order. The last one runs in the calling thread.
+    """Run calls at the same time and return their results in order.
 
     Args:
         calls: Reads that may wait for the network.
@@ -20,19 +37,6 @@ def run_concurrently(*calls: Callable[[], Any]) -> Sequence[Any]:
     >>> run_concurrently(lambda: 1, lambda: 2)
     [1, 2]
     """
-    outcomes: list[Future[Any]] = [Future() for _ in calls]
-
-    def run(place: int) -> None:
-        try:
-            outcomes[place].set_result(calls[place]())
-        except Exception as error:  # noqa: BLE001 - raised again in the calling thread
-            outcomes[place].set_exception(error)
-
-    threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(calls) - 1)]
-    for thread in threads:
-        thread.start()
-    if calls:
-        run(len(calls) - 1)
-    for thread in threads:
-        thread.join()
+    outcomes = [in_thread(call) for call in calls]
+    wait(outcomes)
     return [outcome.result() for outcome in outcomes]

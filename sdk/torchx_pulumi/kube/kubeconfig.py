@@ -1,4 +1,4 @@
-"""Kubeconfig files, contents and contexts. This module reads files and the environment, never a cluster."""
+"""Kubeconfig files, contents, contexts and fields. This module reads files and the environment, never a cluster."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import base64
 import json
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from torchx_pulumi.model.cluster_identity import authority_digest, digest_of
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.redaction import path_shown, yaml_problem
+from torchx_pulumi.model.text import is_text_list
 
 POD_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Folder of a pod's service account: `ca.crt`, `namespace` and `token`, which are renewed in place."""
@@ -33,16 +34,12 @@ FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tok
 class Access:
     """Access to a cluster: a kubeconfig and a context. Equal ones share a transport."""
 
-    config: str
+    config: str = field(repr=False)
     """The kubeconfig as JSON."""
     context: str | None
     """Name of the context in it. None: that of the pod in which this process runs."""
     description: str
     """Name of the cluster in messages, without secrets."""
-
-    def __repr__(self) -> str:
-        """Return the description, without credentials."""
-        return f"Access({self.description})"
 
 
 def find_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
@@ -54,28 +51,31 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         context: Name of a context. None: the current one.
 
     Raises:
-        ClusterError: There is no kubeconfig, it cannot be read, or it has no such context.
+        ClusterError: There is no kubeconfig, it cannot be read, or it has no such context. The message lists those
+            that it has.
     """
     if kubeconfig is not None and is_contents(kubeconfig):
-        config, source = parse(kubeconfig, "the given kubeconfig"), "the given kubeconfig"
+        source = "the given kubeconfig"
+        config = _parse(kubeconfig, source)
     else:
         texts = read_files(kubeconfig)
         if not texts:
             if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
                 return Access(json.dumps(pod_config()), None, "the cluster of this pod")
-            looked = _looked_for(kubeconfig)
             raise ClusterError(
-                f"no kubeconfig: looked for {looked}; name one with KUBECONFIG or the option kubeconfig, "
-                "or start a cluster"
+                f"no kubeconfig: looked for {_looked_for(kubeconfig)}; name one with KUBECONFIG or the option "
+                "kubeconfig, or start a cluster"
             )
         source = ", ".join(map(str, texts))
-        config = merge([with_absolute_paths(parse(text, str(path)), path.parent) for path, text in texts.items()])
-    chosen = choose_context(config, context, source)
-    return Access(json.dumps(config, sort_keys=True, default=str), chosen, f"the cluster of context {chosen!r}")
-
-
-def _shown(path: Path) -> str:
-    return path_shown(str(path)).strip("'")
+        config = _merge([_parse(text, str(path), path.parent) for path, text in texts.items()])
+    names = [str(item.get("name")) for item in config.get("contexts") or ()]
+    there = f"it has {', '.join(map(repr, names))}" if names else "it has none"
+    chosen = context or config.get("current-context")
+    if not chosen:
+        raise ClusterError(f"{source} has no current context; choose one with the option kube_context: {there}")
+    if chosen not in names:
+        raise ClusterError(f"{source} has no context {chosen!r}; {there}")
+    return Access(json.dumps(config, sort_keys=True, default=str), str(chosen), f"the cluster of context {chosen!r}")
 
 
 def _looked_for(kubeconfig: str | None) -> str:
@@ -86,6 +86,10 @@ def _looked_for(kubeconfig: str | None) -> str:
     if ": " in named or any(text.endswith("not a path)") for text in shown):
         return f"({len(named)} characters that are not a path)"
     return ", ".join(shown)
+
+
+def _shown(path: Path) -> str:
+    return path_shown(str(path)).strip("'")
 
 
 def is_contents(kubeconfig: str) -> bool:
@@ -110,7 +114,7 @@ def read_files(kubeconfig: str | None) -> dict[Path, str]:
     Raises:
         ClusterError: A file cannot be read.
     """
-    texts = {path: read(path) for path in locations(kubeconfig)}
+    texts = {path: _read(path) for path in locations(kubeconfig)}
     return {path: text for path, text in texts.items() if text.strip()}
 
 
@@ -125,33 +129,29 @@ def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
     return str(Path(kubeconfig).expanduser().absolute())
 
 
-def read(path: Path) -> str:
-    """Return the text of a kubeconfig file. Empty: there is no such file.
-
-    Raises:
-        ClusterError: The file cannot be read, for example for lack of permission.
-    """
+def _read(path: Path) -> str:
+    """Return the text of a kubeconfig file. Empty: there is no such file."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return ""
+        return path.read_text(encoding="utf-8") if stat.S_ISREG(path.stat().st_mode) else ""
     except (FileNotFoundError, NotADirectoryError):
         return ""
+    except UnicodeDecodeError:
+        # Its message shows the bytes.
+        reason = "it is not text in UTF-8"
     except (OSError, ValueError) as error:
         # The system's message repeats the name, which may be the contents of a kubeconfig.
-        reason = getattr(error, "strerror", None) or "it is not a path"
-        raise ClusterError(
-            f"kubeconfig {_shown(path)} cannot be read: {reason}; give a path, or contents as YAML"
-        ) from None
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        # The message of UnicodeDecodeError shows the bytes.
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise ClusterError(f"kubeconfig {path} cannot be read: {reason}") from None
+        reason = f"{getattr(error, 'strerror', None) or 'it is not a path'}; give a path, or contents as YAML"
+    raise ClusterError(f"kubeconfig {_shown(path)} cannot be read: {reason}")
 
 
-def parse(text: str, source: str) -> dict[str, Any]:
-    """Parse a kubeconfig. No message repeats its text, because it contains credentials."""
+def _parse(text: str, source: str, folder: Path | None = None) -> dict[str, Any]:
+    """Parse a kubeconfig. No message repeats its text, because it contains credentials.
+
+    Args:
+        text: The kubeconfig.
+        source: Its name in messages.
+        folder: Folder to which files that it names are relative. None: that of this process.
+    """
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -177,16 +177,31 @@ def parse(text: str, source: str) -> dict[str, Any]:
         )
     for section, part in SECTIONS.items():
         items = config.get(section)
-        named = items is None or (isinstance(items, list) and all(isinstance(item, dict) for item in items))
-        if not named or not all(isinstance(item.get(part), dict | None) for item in items or ()):
+        items = [] if items is None else items
+        named = isinstance(items, list) and all(isinstance(item, dict) for item in items)
+        if not named or not all(isinstance(item.get(part), dict | None) for item in items):
             raise ClusterError(
                 f"{source} is not a kubeconfig: `{section}` must be a list of mappings, each with `name` and "
                 f"`{part}`, which is a mapping"
             )
+        if folder is not None:
+            for item in items:
+                _resolve_files(item.get(part) or {}, folder.absolute())
     return config
 
 
-def merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
+def _resolve_files(fields: dict[str, Any], folder: Path) -> None:
+    """Let a cluster or a user name its files by absolute paths."""
+    for name in FILE_FIELDS:
+        if fields.get(name):
+            fields[name] = str(folder / fields[name])
+    plugin = fields.get("exec")
+    if isinstance(plugin, dict) and os.sep in str(plugin.get("command") or ""):
+        # A command without a folder is found on PATH.
+        plugin["command"] = str(folder / plugin["command"])
+
+
+def _merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
     """Merge parsed kubeconfigs as kubectl does: the first one that has a name or a value wins."""
     merged: dict[str, Any] = {}
     for config in configs:
@@ -199,62 +214,27 @@ def merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def with_absolute_paths(config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a parsed kubeconfig with absolute paths of the files that it names."""
-    changed = dict(config)
-    for section, part in (("clusters", "cluster"), ("users", "user")):
-        items = [dict(item) for item in config.get(section) or ()]
-        for item in items:
-            fields = dict(item.get(part) or {})
-            item[part] = fields | {name: str(folder / fields[name]) for name in FILE_FIELDS if fields.get(name)}
-            plugin = fields.get("exec")
-            if isinstance(plugin, Mapping) and os.sep in str(plugin.get("command") or ""):
-                # A command without a folder is found on PATH.
-                item[part]["exec"] = {**plugin, "command": str(folder / plugin["command"])}
-        changed[section] = items
-    return changed
-
-
-def choose_context(config: dict[str, Any], context: str | None, source: str) -> str:
-    """Return the name of the context to use.
-
-    Raises:
-        ClusterError: There is no such context, or no current one. The message lists the contexts.
-    """
-    names = [str(item.get("name")) for item in config.get("contexts") or ()]
-    there = f"it has {', '.join(map(repr, names))}" if names else "it has none"
-    chosen = context or config.get("current-context")
-    if not chosen:
-        raise ClusterError(f"{source} has no current context; choose one with the option kube_context: {there}")
-    if chosen not in names:
-        raise ClusterError(f"{source} has no context {chosen!r}; {there}")
-    return str(chosen)
-
-
-def cluster_and_user(config: Mapping[str, Any], context: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the cluster and the user of a context.
-
-    Args:
-        config: The kubeconfig.
-        context: Name of a context in it.
+def cluster_and_user(access: Access) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the cluster and the user of an access.
 
     Raises:
         ClusterError: The context, its cluster or the address is missing. A missing user is an empty mapping.
     """
-    chosen = _named(config, "contexts", "context", context)
-    cluster = _named(config, "clusters", "cluster", chosen.get("cluster"))
+    config = json.loads(access.config)
+    chosen = _named(config, "contexts", access.context)
+    cluster = _named(config, "clusters", chosen.get("cluster"))
     if not cluster.get("server"):
         raise ClusterError(
-            f"the cluster of context {context!r} cannot be used: its kubeconfig has no address for cluster "
+            f"the cluster of context {access.context!r} cannot be used: its kubeconfig has no address for cluster "
             f"{chosen.get('cluster')!r}; give it one, or choose another context"
         )
-    return cluster, _named(config, "users", "user", chosen.get("user"))
+    return cluster, _named(config, "users", chosen.get("user"))
 
 
-def _named(config: Mapping[str, Any], section: str, part: str, name: Any) -> dict[str, Any]:
+def _named(config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
     """Return the fields of an item of a section. Empty: there is no such item."""
-    found = next((item for item in config.get(section) or () if item.get("name") == name), None)
-    return dict((found or {}).get(part) or {})
+    found: dict[str, Any] = next((item for item in config.get(section) or () if item.get("name") == name), {})
+    return dict(found.get(SECTIONS[section]) or {})
 
 
 def api_server(access: Access) -> str:
@@ -263,15 +243,11 @@ def api_server(access: Access) -> str:
     Raises:
         ClusterError: The kubeconfig has no address.
     """
-    return str(cluster_and_user(json.loads(access.config), access.context)[0]["server"])
+    return str(cluster_and_user(access)[0]["server"])
 
 
 def pod_config(folder: str = POD_FOLDER) -> dict[str, Any]:
-    """Return a pod's service account as a kubeconfig with one context, whose name is None.
-
-    Args:
-        folder: Folder of the account's files.
-    """
+    """Return a pod's service account, whose files are in a folder, as a kubeconfig with one context, named None."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     try:
@@ -287,8 +263,7 @@ def pod_config(folder: str = POD_FOLDER) -> dict[str, Any]:
 
 def namespace_of(access: Access) -> str:
     """Return the namespace of the context or of the pod. The default is `default`."""
-    context = _named(json.loads(access.config), "contexts", "context", access.context)
-    return str(context.get("namespace") or "default")
+    return str(_named(json.loads(access.config), "contexts", access.context).get("namespace") or "default")
 
 
 def identity_of(address: str) -> str:
@@ -303,21 +278,121 @@ def identity_of(address: str) -> str:
     return digest_of(plain.encode())
 
 
-def authority_of(access: Access) -> str | None:
-    """Return the digest of the authority that an access trusts. None: there is none, or it cannot be read."""
-    cluster, _ = cluster_and_user(json.loads(access.config), access.context)
-    if cluster.get("certificate-authority-data"):
-        try:
-            return authority_digest(base64.b64decode(cluster["certificate-authority-data"]))
-        except (TypeError, ValueError):
-            # The connection reports it.
-            return None
-    return authority_in_file(cluster.get("certificate-authority"))
+def contents_of(section: Mapping[str, Any], name: str) -> bytes | None:
+    """Return a certificate or key of a cluster or a user, from the kubeconfig or the file that it names.
+
+    As in kubectl, inline data wins.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The data is not base64.
+    """
+    if section.get(f"{name}-data"):
+        return _decoded(section[f"{name}-data"])
+    return Path(section[name]).read_bytes() if section.get(name) else None
 
 
-def authority_in_file(path: str | None) -> str | None:
-    """Return the digest of the authority in a file. None: there is no such file."""
+def _decoded(text: str) -> bytes:
+    # By default the standard library skips unknown characters. Line breaks are allowed.
+    return base64.b64decode("".join(text.split()), validate=True)
+
+
+def authority_of(cluster: Mapping[str, Any]) -> str | None:
+    """Return the digest of the authority that a cluster of a kubeconfig names. None: there is none to be read."""
     try:
-        return authority_digest(Path(path).read_bytes()) if path else None
-    except OSError:
+        return authority_digest(contents_of(cluster, "certificate-authority"))
+    except (AttributeError, OSError, TypeError, ValueError):
+        # The connection reports it.
         return None
+
+
+def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> None:
+    """Check the types of all fields that requests depend on. What kubectl refuses is refused here.
+
+    Without the checks a field of a wrong type would have another meaning: `insecure-skip-tls-verify: "false"` is a text
+    that is not empty, and `as-groups: admins` would be six groups of one letter.
+
+    Raises:
+        ClusterError: All problems. It repeats no value, because that may be a secret.
+    """
+    problems = [*_type_problems(cluster, _CLUSTER_FIELDS), *_type_problems(user, _USER_FIELDS)]
+    if cluster.get("insecure-skip-tls-verify") is True and (
+        cluster.get("certificate-authority") or cluster.get("certificate-authority-data")
+    ):
+        problems.append("insecure-skip-tls-verify and certificate-authority exclude each other; remove one")
+    for name in ("client-certificate", "client-certificate-data"):
+        if user.get(name) and not (user.get("client-key") or user.get("client-key-data")):
+            problems.append(f"{name} is without its key; add client-key or client-key-data")
+    if problems:
+        raise ClusterError(f"{where} cannot be used: in its kubeconfig, {'; '.join(problems)}")
+
+
+def _type_problems(section: Mapping[str, Any], fields: Mapping[str, Sequence[_Rule]]) -> Iterator[str]:
+    for name, rules in fields.items():
+        value = section.get(name)
+        broken = next((rule for rule in rules if value is not None and not rule.holds(value)), None)
+        if broken is not None:
+            yield f"{name} {broken.problem.format(found=KINDS.get(type(value), type(value).__name__))}"
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return _decoded(text) is not None
+    except ValueError:
+        return False
+
+
+def _is_address(server: str) -> bool:
+    try:
+        parts = urlsplit(server if "://" in server else f"https://{server}")
+        return bool(parts.hostname) and parts.port != 0 and not any(letter.isspace() for letter in server)
+    except ValueError:
+        return False
+
+
+def _has_text_lists(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(texts is None or is_text_list(texts) for texts in value.values())
+
+
+class _Rule(NamedTuple):
+    """What a field must be, and what is said of others."""
+
+    holds: Callable[[Any], bool]
+    problem: str
+
+
+_TEXT = _Rule(lambda value: isinstance(value, str), "must be a text, found {found}; put it in quotes")
+_BASE64 = _Rule(_is_base64, "is not base64")
+_ADDRESS = _Rule(_is_address, "is not an address; write https://host:port")
+_FLAG = _Rule(lambda value: isinstance(value, bool), "must be true or false without quotes, found {found}")
+_TEXTS = _Rule(is_text_list, "must be a list of texts, found {found}")
+_TEXTS_BY_NAME = _Rule(_has_text_lists, "must be a mapping of names to lists of texts")
+_MAPPING = _Rule(lambda value: isinstance(value, Mapping), "must be a mapping, found {found}")
+
+_CLUSTER_FIELDS = {
+    "server": (_TEXT, _ADDRESS),
+    "tls-server-name": (_TEXT,),
+    "proxy-url": (_TEXT,),
+    "certificate-authority": (_TEXT,),
+    "certificate-authority-data": (_TEXT, _BASE64),
+    "insecure-skip-tls-verify": (_FLAG,),
+}
+_USER_FIELDS = {
+    "token": (_TEXT,),
+    "tokenFile": (_TEXT,),
+    "username": (_TEXT,),
+    "password": (_TEXT,),
+    "client-certificate": (_TEXT,),
+    "client-certificate-data": (_TEXT, _BASE64),
+    "client-key": (_TEXT,),
+    "client-key-data": (_TEXT, _BASE64),
+    "as": (_TEXT,),
+    "as-uid": (_TEXT,),
+    "as-groups": (_TEXTS,),
+    "as-user-extra": (_TEXTS_BY_NAME,),
+    "exec": (_MAPPING,),
+    "auth-provider": (_MAPPING,),
+}
+
+KINDS = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+"""Types of YAML in messages."""

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from torchx_pulumi.kube.api_errors import connection_error, response_error
+from torchx_pulumi.kube.cached_objects import key_of
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
-from torchx_pulumi.kube.kubeconfig import (
-    api_server,
-    authority_in_file,
-    authority_of,
-    find_access,
-    identity_of,
-    namespace_of,
-)
-from torchx_pulumi.kube.log_stream import GROW_S, LogStream
+from torchx_pulumi.kube.kubeconfig import authority_of, cluster_and_user, find_access, identity_of, namespace_of
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
-from torchx_pulumi.kube.protocol import Selector
-from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Response, Transport, transport_of, urllib3
+from torchx_pulumi.kube.protocol import Manifests, Selector
+from torchx_pulumi.kube.streams import GROW_S, LogStream, WatchStream
+from torchx_pulumi.kube.transport import (
+    READ_TIMEOUT_S,
+    Query,
+    Request,
+    Response,
+    Transport,
+    connection_error,
+    response_error,
+    transport_of,
+    urllib3,
+)
 from torchx_pulumi.kube.trimming import trim
-from torchx_pulumi.kube.watch_stream import WatchStream
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.object_fields import at, items_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import format_time
 
@@ -53,26 +54,18 @@ SILENCE_S = 150.0
 IDENTITY_S = 5.0
 """Seconds for which an identity is kept. A tunnel may lead to another cluster later."""
 
-Manifests = list[Manifest]
-"""The class has a method `list`."""
-
 
 class KubernetesCluster:
     """A cluster that is accessed with a kubeconfig, the service account of a pod, or a caller's own client."""
 
     def __init__(
-        self,
-        transport: Callable[[], Transport],
-        where: str,
-        address: str,
-        authority: Callable[[], str | None],
-        namespace: str = "default",
+        self, transport: Callable[[], Transport], where: str, cluster: Mapping[str, Any], namespace: str = "default"
     ) -> None:
-        self.api_server = address
+        self.api_server = str(cluster["server"])
         self.namespace = namespace
         self._transport = transport
         self._where = where
-        self._authority = authority
+        self._cluster = cluster
         self._identified: tuple[float, ClusterIdentity] | None = None
 
     @classmethod
@@ -87,13 +80,8 @@ class KubernetesCluster:
             ClusterError: There is no kubeconfig, it cannot be read, or it has no such context or no address.
         """
         access = find_access(kubeconfig, context)
-        return cls(
-            partial(transport_of, access),
-            access.description,
-            api_server(access),
-            lambda: authority_of(access),
-            namespace_of(access),
-        )
+        cluster, _ = cluster_and_user(access)
+        return cls(partial(transport_of, access), access.description, cluster, namespace_of(access))
 
     @classmethod
     def of_client(cls, api_client: Any) -> KubernetesCluster:
@@ -101,9 +89,10 @@ class KubernetesCluster:
         from torchx_pulumi.kube.official_client import OfficialTransport
 
         transport = OfficialTransport(api_client)
-        address = str(api_client.configuration.host)
-        authority = getattr(api_client.configuration, "ssl_ca_cert", None)
-        return cls(lambda: transport, f"the cluster at {address}", address, lambda: authority_in_file(authority))
+        configuration = api_client.configuration
+        authority = getattr(configuration, "ssl_ca_cert", None)
+        cluster = {"server": configuration.host, "certificate-authority": authority}
+        return cls(lambda: transport, f"the cluster at {configuration.host}", cluster)
 
     @property
     def identity(self) -> str:
@@ -121,8 +110,8 @@ class KubernetesCluster:
             home = {}
         address = re.sub(r"//[^/]*@", "//", self.api_server)
         identity = ClusterIdentity(
-            uid=(home.get("metadata") or {}).get("uid"),
-            ca=self._authority(),
+            uid=text_at(home, "metadata", "uid"),
+            ca=authority_of(self._cluster),
             address=self.identity,
             name=self._where if address in self._where else f"{self._where} at {address}",
         )
@@ -130,8 +119,7 @@ class KubernetesCluster:
         return identity
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        found: Manifest | None = self._json("GET", path_of(kind, namespace, name), kind)
-        return found
+        return self._json("GET", path_of(kind, namespace, name), kind)
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         return self.list_versioned(kind, namespace, selector)[0]
@@ -148,8 +136,8 @@ class KubernetesCluster:
         version = ""
         for page in self._pages(kind, namespace, [("limit", str(PAGE_SIZE)), *selected(selector)]):
             kept += filter(None, map(keep, items_of(page, kind)))
-            version = version or str((page.get("metadata") or {}).get("resourceVersion") or "")
-        kept.sort(key=place_of)
+            version = version or text_at(page, "metadata", "resourceVersion") or ""
+        kept.sort(key=key_of)
         return kept, version
 
     def list_pods(
@@ -167,12 +155,12 @@ class KubernetesCluster:
                 if whole is not None and len(pods) > whole:
                     break
             else:
-                return PodList(pods=sorted(pods, key=place_of), version=version)
+                return PodList(pods=sorted(pods, key=key_of), version=version)
         rows: list[PodRow] = []
         short = [("limit", str(ROWS)), ("includeObject", "None"), *query]
         for page in self._pages(POD, namespace, short, accept=f"{TABLE},application/json"):
             rows += read_rows(page, phase)
-        return PodList(pods=sorted(pods, key=place_of)[:whole], rows=sorted(rows, key=lambda row: row.name))
+        return PodList(pods=sorted(pods, key=key_of)[:whole], rows=sorted(rows, key=lambda row: row.name))
 
     def _pages(self, kind: Kind, namespace: str | None, query: Query, **options: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list."""
@@ -180,7 +168,7 @@ class KubernetesCluster:
         while True:
             page = self._json("GET", path_of(kind, namespace), kind, [*query, *more], **options) or {}
             yield page
-            token = next_page(page)
+            token = text_at(page, "metadata", "continue")
             if token is None:
                 return
             more = [("continue", token)]
@@ -202,23 +190,17 @@ class KubernetesCluster:
 
     def events(self, namespace: str, names: Collection[str | None]) -> Manifests:
         limit = ("limit", str(PAGE_SIZE))
-        pages = self._pages(EVENT, namespace, [limit])
-        first = next(pages)
-        if next_page(first):
-            # What is normal of thousands of pods explains nothing.
-            queries = [[limit, ("fieldSelector", words)] for words in WITHOUT_NORMAL]
-            pages = itertools.chain.from_iterable(self._pages(EVENT, namespace, query) for query in queries)
-        else:
-            pages = iter([first])
-        listed = itertools.chain.from_iterable(items_of(page, EVENT) for page in pages)
-        return sorted((one for one in listed if text_at(one, "involvedObject", "name") in names), key=place_of)
+        first = next(self._pages(EVENT, namespace, [limit]))
+        queries = [[limit, ("fieldSelector", words)] for words in WITHOUT_NORMAL]
+        more = (page for query in queries for page in self._pages(EVENT, namespace, query))
+        # What is normal of thousands of pods explains nothing.
+        pages = more if text_at(first, "metadata", "continue") else [first]
+        listed = (one for page in pages for one in items_of(page, EVENT))
+        return sorted((one for one in listed if text_at(one, "involvedObject", "name") in names), key=key_of)
 
     def serves(self, kind: Kind) -> bool:
-        answer = self._json("GET", version_path(kind), None) or {}
-        return any(
-            resource.get("kind") == kind.kind and resource.get("name") == kind.plural
-            for resource in answer.get("resources") or []
-        )
+        served = items_at(self._json("GET", version_path(kind), None), "resources")
+        return any((one.get("kind"), one.get("name")) == (kind.kind, kind.plural) for one in served)
 
     def logs(
         self,
@@ -235,13 +217,16 @@ class KubernetesCluster:
         silence_s: float | None = None,
         keep_ends: bool = False,
     ) -> LogStream:
-        flags = {"follow": follow, "previous": previous, "timestamps": timestamps}
-        query = [(name, "true") for name, wanted in flags.items() if wanted]
-        query += [("container", container)] if container else []
-        query += [("tailLines", str(tail_lines))] if tail_lines is not None else []
-        query += [("limitBytes", str(limit_bytes))] if limit_bytes is not None else []
-        if since is not None:
-            query.append(("sinceTime", format_time(since)))
+        wanted = {
+            "follow": "true" if follow else None,
+            "previous": "true" if previous else None,
+            "timestamps": "true" if timestamps else None,
+            "container": container,
+            "tailLines": tail_lines,
+            "limitBytes": limit_bytes,
+            "sinceTime": None if since is None else format_time(since),
+        }
+        query = [(name, str(value)) for name, value in wanted.items() if value is not None]
         path = path_of(POD, namespace, pod, "log")
         silence_s = silence_s or (None if follow else READ_TIMEOUT_S)
         response = self._request("GET", path, None, query, accept="*/*", read_timeout_s=silence_s)
@@ -253,33 +238,26 @@ class KubernetesCluster:
         return LogStream(response, self._where, keep_ends=keep_ends, grow_s=grow_s, stamped=timestamps)
 
     def version(self) -> str:
-        return str((self._json("GET", "/version", None) or {}).get("gitVersion") or "unknown")
+        return text_at(self._json("GET", "/version", None), "gitVersion") or "unknown"
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:
-        asked = {
-            "verb": verb,
-            "group": kind.group,
-            "resource": kind.plural,
-            "subresource": subresource,
-            "namespace": namespace if kind.namespaced else None,
-        }
+        asked = {"verb": verb, "group": kind.group, "resource": kind.plural, "subresource": subresource}
+        asked["namespace"] = namespace if kind.namespaced else None
         review = {
             "apiVersion": ACCESS_REVIEW.api_version,
             "kind": ACCESS_REVIEW.kind,
             "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
         }
-        answer = self._json("POST", path_of(ACCESS_REVIEW, None), ACCESS_REVIEW, body=review) or {}
-        return bool((answer.get("status") or {}).get("allowed"))
+        answer = self._json("POST", path_of(ACCESS_REVIEW, None), ACCESS_REVIEW, body=review)
+        return bool(at(answer, "status", "allowed"))
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         query = [("dryRun", "All")] if dry_run else []
-        made: Manifest = self._json("POST", path_of(kind, namespace), kind, query, body=manifest)
-        return made
+        return self._json("POST", path_of(kind, namespace), kind, query, body=manifest) or {}
 
     def replace(self, kind: Kind, namespace: str | None, manifest: Manifest) -> Manifest:
         path = path_of(kind, namespace, manifest["metadata"]["name"])
-        stored: Manifest = self._json("PUT", path, kind, body=manifest)
-        return stored
+        return self._json("PUT", path, kind, body=manifest) or {}
 
     def delete(
         self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
@@ -303,7 +281,7 @@ class KubernetesCluster:
         path = path_of(kind, namespace, manifest["metadata"]["name"], "status")
         self._json("PUT" if whole else "PATCH", path, kind, body=body)
 
-    def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Any:
+    def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Manifest | None:
         """Return the JSON of a response. None: the object does not exist. A kind that is not served is an error."""
         response = self._request(method, path, kind, query, **options)
         if response is None:
@@ -323,9 +301,9 @@ class KubernetesCluster:
         return ClusterError(f"{self._where} sent {what}; check that {self.api_server} is an API server")
 
     def _request(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Response | None:
-        """Return a response, None if the object does not exist; options as of `Transport.request`."""
+        """Return a response, None if the object does not exist; options as of `Request`."""
         try:
-            response = self._transport().request(method, path, query, **options)
+            response = self._transport().request(Request(method, path, query, **options))
             if 200 <= response.status < 300:
                 return response
             refused = response_error(
@@ -342,16 +320,6 @@ def items_of(page: Manifest, kind: Kind) -> Iterator[Manifest]:
     """Yield the objects of a page of a list."""
     # The items of a list have neither field; every other object has them.
     return ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or [])
-
-
-def next_page(page: Manifest) -> str | None:
-    """Return the token by which the next page is requested. None: this is the last one."""
-    return (page.get("metadata") or {}).get("continue") or None
-
-
-def place_of(found: Manifest) -> tuple[str, str]:
-    """Return namespace and name, by which lists are sorted."""
-    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
 
 
 def selected(selector: Selector | None) -> list[tuple[str, str]]:

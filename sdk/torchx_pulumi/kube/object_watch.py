@@ -1,4 +1,7 @@
-"""Watch the objects of one kind: list them, then follow their changes, for as long as the process runs."""
+"""Watch the objects of one kind: list them, then follow their changes, for as long as the process runs.
+
+What the watches of a cluster cannot read is logged once when it begins, and once when it ends.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from torchx_pulumi.kube.cached_objects import Key, ObjectCache, key_of
-from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.kube.outages import Outages
+from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects, Key, key_of
+from torchx_pulumi.kube.kinds import EVENT, Kind
 from torchx_pulumi.kube.protocol import EXPIRED, Cluster, Selector, WatchEvent, WatchEvents
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.errors import ClusterError
@@ -26,6 +28,9 @@ STOP_S: Final = 1.0
 
 SHORT_STREAMS: Final = 6
 """Streams in a row that ended early after which it is logged."""
+
+OWN: Final = frozenset({"InternalError", "Invalid", "BadRequest", "NotAcceptable", "MethodNotAllowed", "NotFound"})
+"""Reasons of errors that may concern one kind only, for example while its conversion webhook fails."""
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -68,8 +73,84 @@ class WatchTiming:
         return longest * (0.5 + 0.5 * self.share())
 
 
+class Outages:
+    """What the watches of one cluster cannot read."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        """Name of the cluster in messages."""
+        self._guard = threading.Lock()
+        self._problems: dict[str, tuple[str, set[ObjectWatch]]] = {}
+        """Place of watches, empty for the whole cluster, to what was said and the watches that do not work."""
+
+    def problems(self) -> tuple[str, ...]:
+        """Return what cannot be read now; kinds that the cluster does not serve are no problem."""
+        with self._guard:
+            return tuple(text for text, _ in self._problems.values() if text)
+
+    @property
+    def is_away(self) -> bool:
+        """Return whether the cluster does not answer some of the watches."""
+        return "" in self._problems
+
+    def failed(self, watch: ObjectWatch, error: ClusterError) -> None:
+        """Report a failure that may pass."""
+        place, text = "", f"{error}; watching stopped and goes on when the cluster answers"
+        if error.reason in OWN:
+            place, text = watch.place, f"{error}; the watch of {watch.place} stopped and is tried again"
+        if self._begins(place, watch, text):
+            logger.warning("%s", text)
+
+    def refused(self, watch: ObjectWatch, error: ClusterError) -> None:
+        """Report that a kind cannot be watched. The cluster answered."""
+        self._answered(watch)
+        if error.reason == "Forbidden":
+            text = (
+                f"no permission to list and watch {watch.place} at {self._where}: its changes are not noticed by "
+                "themselves; it is read where that is allowed, at most every 30 s (docs/permissions.md)"
+            )
+            if self._begins(watch.place, watch, text):
+                logger.warning("%s", text)
+        elif self._begins(watch.place, watch, ""):
+            logger.info("%s; it is asked for again every minute", error)
+
+    def recovered(self, watch: ObjectWatch) -> None:
+        """Report that a watch works."""
+        self._answered(watch)
+        if self._ends(watch.place, watch):
+            logger.warning("%s at %s can be watched now", watch.place, self._where)
+
+    def _answered(self, watch: ObjectWatch) -> None:
+        """Note that the cluster answered a watch; the others try again at once."""
+        if not self._ends("", watch):
+            return
+        with self._guard:
+            others = [*self._problems[""][1]] if "" in self._problems else []
+        if not others:
+            logger.warning("%s answers again: watching goes on", self._where)
+        for other in others:
+            other.retry_now()
+
+    def _begins(self, place: str, watch: ObjectWatch, text: str) -> bool:
+        """Note that a watch does not work. Return whether it is the first one of its place."""
+        with self._guard:
+            is_new = place not in self._problems
+            self._problems.setdefault(place, (text, set()))[1].add(watch)
+            return is_new
+
+    def _ends(self, place: str, watch: ObjectWatch) -> bool:
+        """Note that a problem of a watch is over. Return whether it had one."""
+        with self._guard:
+            _, watches = self._problems.get(place, ("", set()))
+            had_one = watch in watches
+            watches.discard(watch)
+            if had_one and not watches:
+                del self._problems[place]
+            return had_one
+
+
 class ObjectWatch:
-    """Keeps the objects of one kind up to date in a store, in a thread of its own."""
+    """Keeps the objects of one kind up to date in memory, in a thread of its own."""
 
     def __init__(
         self,
@@ -78,10 +159,9 @@ class ObjectWatch:
         namespace: str | None,
         selector: Selector | None,
         *,
-        store: ObjectCache,
         changed: Callable[[Change], None],
-        outages: Outages | None = None,
-        timing: WatchTiming | None = None,
+        outages: Outages,
+        timing: WatchTiming,
     ) -> None:
         """Prepare a watch. No request is made before `start`.
 
@@ -90,9 +170,8 @@ class ObjectWatch:
             kind: The kind.
             namespace: Namespace. None: all namespaces.
             selector: Labels that an object must have. None: all objects.
-            store: Where the objects are kept, trimmed.
             changed: Called in the thread of the watch after the store was changed. An error that it raises is logged.
-            outages: Reports failures; shared by the watches of a cluster. None: an own one.
+            outages: Reports failures; shared by the watches of a cluster.
             timing: Waits between requests.
         """
         self.kind = kind
@@ -101,21 +180,23 @@ class ObjectWatch:
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
         self.place = kind.resource + (f" {where}" if kind.namespaced else "")
         """Kind and namespace for messages."""
+        self.store: CachedObjects | CachedEvents = CachedEvents() if kind == EVENT else CachedObjects()
+        """The objects, trimmed."""
         self.version: str | None = None
         """Version of the last change that the store has. None: everything has to be listed."""
         self.is_served = True
         """Whether the cluster serves the kind, as far as is known."""
+        self.synced = False
+        """Whether the store has what the cluster has, up to the delay of the connection."""
         self._cluster = cluster
-        self._store = store
         self._changed = changed
-        self._timing = timing or WatchTiming()
-        self._outages = outages or Outages(cluster.api_server)
+        self._timing = timing
+        self._outages = outages
         self._stopped = threading.Event()
         self._wake = threading.Event()
         """Ends a wait before its time."""
         self._events: WatchEvents | None = None
-        self._synced = threading.Event()
-        self._current_s = self._timing.monotonic()
+        self._current_s = timing.monotonic()
         """When the store last had what the cluster had; before that, when the watch was made."""
         self._failures = 0
         """Requests in a row that failed."""
@@ -126,11 +207,6 @@ class ObjectWatch:
         self._told = ""
         """Last defect or shortness of streams that was logged, until a stream lasts."""
         self._thread = threading.Thread(target=self._run, name=f"watch {self.place}", daemon=True)
-
-    @property
-    def synced(self) -> bool:
-        """Return whether the store has what the cluster has, up to the delay of the connection."""
-        return self._synced.is_set()
 
     @property
     def lag_s(self) -> float:
@@ -170,13 +246,12 @@ class ObjectWatch:
             self._opened_s = None
             try:
                 self._watch_once()
+                wait_s = self._after_end()
             except ClusterError as error:
                 wait_s = self._after_error(error)
             except Exception as error:  # noqa: BLE001 - it is logged with its traceback
                 # A defect must not end the watch while the process goes on.
                 wait_s = self._after_defect(error)
-            else:
-                wait_s = self._after_end()
             if wait_s and not self._stopped.is_set():
                 self._wake.wait(wait_s)
 
@@ -196,7 +271,7 @@ class ObjectWatch:
             self._failures = 0
             self._outages.recovered(self)
             self.is_served = True
-            self._synced.set()
+            self.synced = True
             for event in events:
                 self._take(event)
                 if self._stopped.is_set():
@@ -211,20 +286,17 @@ class ObjectWatch:
         seen: set[Key] = set()
 
         def take(found: Manifest) -> None:
-            if not self._stopped.is_set():
-                seen.add(key_of(found))
-                self._put(trim(found))
+            seen.add(key_of(found))
+            self._put(trim(found))
 
         _, version = self._cluster.list_versioned(self.kind, self.namespace, self.selector, keep=take)
         if self._stopped.is_set():
             return
-        for key in self._store.all_keys() - seen:
+        for key in self.store.all_keys() - seen:
             self._remove(key, None)
         self.version = version
 
     def _take(self, event: WatchEvent) -> None:
-        if self._stopped.is_set():
-            return
         if event.type == "DELETED":
             self._remove(key_of(event.object), trim(event.object))
         elif event.type != "BOOKMARK":
@@ -232,7 +304,7 @@ class ObjectWatch:
         self.version = event.version or self.version
 
     def _put(self, found: Manifest) -> None:
-        previous = self._store.put(found)
+        previous = self.store.put(found)
         if previous is None:
             self._report("ADDED", found, None)
         elif text_at(previous, "metadata", "uid") != text_at(found, "metadata", "uid"):
@@ -243,7 +315,7 @@ class ObjectWatch:
             self._report("MODIFIED", found, previous)
 
     def _remove(self, key: Key, last: Manifest | None) -> None:
-        previous = self._store.remove(key)
+        previous = self.store.remove(key)
         found = last or previous
         if found is not None:
             self._report("DELETED", found, previous)
@@ -267,10 +339,10 @@ class ObjectWatch:
             # Proxies and load balancers end long connections, and an API server that stops ends all. Whether it is
             # there, and what happened meanwhile, shows the next request.
             if error.reason == "Silent":
-                self._synced.clear()
+                self.synced = False
             return self._after_end()
         self._failures += 1
-        self._synced.clear()
+        self.synced = False
         if error.reason in ("Forbidden", "NotServed"):
             self.version = None
             self.is_served = error.reason != "NotServed"
@@ -286,10 +358,6 @@ class ObjectWatch:
             self._short, self._told = 0, ""
             return 0.0
         self._short += 1
-        if self._short == 1:
-            return 0.0
-        # A proxy that ends all streams at once must not make this a loop without a pause.
-        wait_s = self._timing.wait_s(self._short - 1)
         if self._short == SHORT_STREAMS and not self._told:
             self._told = "short"
             logger.warning(
@@ -299,12 +367,13 @@ class ObjectWatch:
                 lasted_s,
                 self._timing.longest_s,
             )
-        return wait_s
+        # A proxy that ends all streams at once must not make this a loop without a pause.
+        return self._timing.wait_s(self._short - 1) if self._short > 1 else 0.0
 
     def _after_defect(self, error: Exception) -> float:
         """Return the seconds to wait after an error that should not happen. Everything is listed again."""
         self.version = None
-        self._synced.clear()
+        self.synced = False
         self._failures += 1
         if self._told != repr(error):
             self._told = repr(error)

@@ -53,44 +53,32 @@ class PodList:
 
 
 def read_rows(table: Mapping[str, Any], phase: str | None) -> Iterator[PodRow]:
-    """Yield the rows of a table of pods.
-
-    Args:
-        table: The response of an API server.
-        phase: Phase of all its pods. None: not known.
-    """
-    places = {text_at(column, "name"): place for place, column in enumerate(items_at(table, "columnDefinitions"))}
-
-    def cell(cells: Any, column: str) -> str | None:
-        place = places.get(column)
-        known = place is not None and isinstance(cells, list) and place < len(cells) and cells[place] not in ("", None)
-        return str(cells[place]) if known and cells[place] != ABSENT else None
-
+    """Yield the rows of a table that an API server sent, of pods in one phase. None: their phases are not known."""
+    columns = [text_at(column, "name") for column in items_at(table, "columnDefinitions")]
     for row in items_at(table, "rows"):
         cells = row.get("cells")
-        name = cell(cells, "Name")
-        if name is None:
+        pairs = zip(columns, cells, strict=False) if isinstance(cells, list) else ()
+        shown = {column: str(cell) for column, cell in pairs if cell not in ("", None, ABSENT)}
+        if "Name" not in shown:
             continue
-        ready = re.fullmatch(r"(\d+)/(\d+)", cell(cells, "Ready") or "")
-        restarts = re.match(r"\d+", cell(cells, "Restarts") or "")
+        ready = re.fullmatch(r"(\d+)/(\d+)", shown.get("Ready", ""))
+        restarts = re.match(r"\d+", shown.get("Restarts", ""))
         yield PodRow(
-            name=name,
-            status=cell(cells, "Status") or "",
+            name=shown["Name"],
+            status=shown.get("Status", ""),
             phase=phase,
             ready=int(ready[1]) if ready else 0,
             containers=int(ready[2]) if ready else 0,
             restarts=int(restarts[0]) if restarts else 0,
-            address=cell(cells, "IP"),
-            node=cell(cells, "Node"),
+            address=shown.get("IP"),
+            node=shown.get("Node"),
         )
 
 
 def row_of(pod: Mapping[str, Any], phase: str | None) -> PodRow:
     """Return the row of a pod in memory, as an API server makes it.
 
-    Args:
-        pod: The pod.
-        phase: The phase that the row has. None: not known, as in a table of pods of any phase.
+    The row has the given phase. None: not known, as in a table of pods of any phase.
     """
     statuses = items_at(pod, "status", "containerStatuses")
     running = [one for one in statuses if mapping_at(one, "state").get("running") is not None]

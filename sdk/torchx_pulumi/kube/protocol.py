@@ -22,6 +22,9 @@ from torchx_pulumi.model.options import Manifest
 Selector = Mapping[str, str | None]
 """Labels that an object must have. None: the label exists, with any value."""
 
+Manifests = list[Manifest]
+"""Objects. Within a class, `list` is its method."""
+
 EXPIRED = "Expired"
 """Reason of the `ClusterError` of a watch or a list whose version the cluster does not have any more, or not yet."""
 
@@ -41,39 +44,27 @@ class WatchEvent:
         return str((self.object.get("metadata") or {}).get("resourceVersion") or "")
 
 
-class WatchEvents(Protocol):
-    """Iterator over the events of a watch. It ends when the cluster ends the watch, which it does every few minutes."""
+class WatchEvents(Iterator[WatchEvent], Protocol):
+    """Iterator over the events of a watch, which blocks until there is one.
 
-    def __iter__(self) -> Iterator[WatchEvent]:
-        """Return the iterator itself."""
-
-    def __next__(self) -> WatchEvent:
-        """Return the next event. Blocks until there is one.
-
-        Raises:
-            ClusterError: The stream was interrupted (retryable), or (`reason` is `Expired`) the version is too old.
-        """
+    It ends when the cluster ends the watch, which it does every few minutes. It raises a ClusterError if the stream was
+    interrupted (retryable), or if the version is too old (`reason` is `Expired`).
+    """
 
     def close(self) -> None:
         """Close the connection. Threads that wait for an event return. Further calls have no effect."""
 
 
-class LogLines(Protocol):
-    """Iterator over the lines of a log. A line of more than 2**20 characters is returned in parts."""
+class LogLines(Iterator[str], Protocol):
+    """Iterator over the lines of a log. A line of more than 2**20 characters is returned in parts.
+
+    A followed log blocks until there is a line. A ClusterError (retryable) is raised if the stream was interrupted;
+    earlier lines are complete.
+    """
 
     @property
     def finished(self) -> bool:
         """Return whether the log was read to its end and the last line was returned."""
-
-    def __iter__(self) -> Iterator[str]:
-        """Return the iterator itself."""
-
-    def __next__(self) -> str:
-        """Return the next line. A followed log blocks until there is one.
-
-        Raises:
-            ClusterError: The stream was interrupted (retryable). Earlier lines are complete.
-        """
 
     def close(self) -> None:
         """Close the connection. Threads that wait for a line return. Further calls have no effect."""

@@ -10,21 +10,19 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from torchx_pulumi.model.errors import ClusterError
 
-VARIABLES = {"https": ("HTTPS_PROXY", "https_proxy"), "http": ("HTTP_PROXY", "http_proxy")}
+ALL = ("ALL_PROXY", "all_proxy")
+"""Variables that Go, kubectl and the engine do not read. A SOCKS address in them, which desktops set, is ignored."""
+
+VARIABLES = {"https": ("HTTPS_PROXY", "https_proxy", *ALL), "http": ("HTTP_PROXY", "http_proxy", *ALL)}
 """Variables that name the proxy, by the scheme of the API server's address."""
-
-EVERY_SCHEME = ("ALL_PROXY", "all_proxy")
-"""Variables that name the proxy if those of the scheme are not set.
-
-Go, kubectl and the engine do not read them. A SOCKS address, which desktops set, is ignored.
-"""
 
 EXCEPTIONS = ("NO_PROXY", "no_proxy")
 """Variables that list hosts without a proxy."""
@@ -62,30 +60,19 @@ def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str,
     if cluster.get("proxy-url"):
         return _proxy(str(cluster["proxy-url"]), "proxy-url", where)
     target = urlsplit(server)
-    general = [name for name in EVERY_SCHEME if not environment.get(name, "").lower().startswith("socks")]
-    source = next((name for name in (*VARIABLES[target.scheme], *general) if environment.get(name)), None)
+    named = [name for name in VARIABLES[target.scheme] if environment.get(name)]
+    source = next((name for name in named if name not in ALL or environment[name][:5].lower() != "socks"), None)
     if source is None:
         return None
+    host, port = (target.hostname or "").strip(), target.port or PORTS[target.scheme]
+    address = _address(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
+        return None
     exceptions = next((environment[name] for name in EXCEPTIONS if environment.get(name)), "")
-    if not _is_proxied(target.hostname or "", target.port or PORTS[target.scheme], exceptions):
+    if any(_matches(entry.strip().lower(), host, address, port) for entry in exceptions.split(",")):
         return None
     value = environment[source]
     return _proxy(value if "://" in value else f"http://{value}", source, where)
-
-
-def _is_proxied(host: str, port: int, exceptions: str) -> bool:
-    """Return whether the proxy of the environment applies to a host.
-
-    >>> _is_proxied("127.0.0.1", 6443, ""), _is_proxied("localhost", 6443, ""), _is_proxied("10.1.2.3", 443, "")
-    (False, False, True)
-    >>> _is_proxied("10.1.2.3", 443, "10.0.0.0/8"), _is_proxied("api.example.com", 443, "example.com")
-    (False, False)
-    """
-    host = host.strip().lower()
-    address = _address(host)
-    if host == "localhost" or (address is not None and address.is_loopback):
-        return False
-    return not any(_matches(entry.strip().lower(), host, address, port) for entry in exceptions.split(","))
 
 
 def _matches(entry: str, host: str, address: Address | None, port: int) -> bool:
@@ -93,7 +80,11 @@ def _matches(entry: str, host: str, address: Address | None, port: int) -> bool:
     if entry in ("", "*"):
         return entry == "*"
     if "/" in entry:
-        return address is not None and _is_in_network(address, entry)
+        with suppress(ValueError):
+            # Python also reads masks as in 10.0.0.0/255.0.0.0, Go does not.
+            is_range = address is not None and re.fullmatch(r"[0-9a-f:.]+/\d+", entry) is not None
+            return is_range and address in ip_network(entry, strict=False)
+        return False
     # An IPv6 address with a port is in brackets.
     parts = re.fullmatch(r"\[([^\[\]]*)\]:([^:\[\]]*)|([^:\[\]]*):([^:\[\]]*)", entry)
     named, wanted_port = (parts[1] or parts[3] or "", parts[2] or parts[4]) if parts else (entry, None)
@@ -116,14 +107,6 @@ def _address(text: str) -> Address | None:
     return getattr(found, "ipv4_mapped", None) or found
 
 
-def _is_in_network(address: Address, entry: str) -> bool:
-    try:
-        # Python also reads masks as in 10.0.0.0/255.0.0.0, Go does not.
-        return re.fullmatch(r"[0-9a-f:.]+/\d+", entry) is not None and address in ip_network(entry, strict=False)
-    except ValueError:
-        return False
-
-
 def _proxy(value: str, source: str, where: str) -> Proxy:
     """Parse the address of a proxy. No message repeats it, because it may contain a password."""
     refused = f"{where} cannot be used: its proxy ({source})"
@@ -131,7 +114,7 @@ def _proxy(value: str, source: str, where: str) -> Proxy:
         parts = urlsplit(value)
         port = parts.port
     except ValueError:
-        parts, port = SplitResult("", "", "", "", ""), None
+        parts, port = urlsplit(""), None
     if parts.scheme.startswith("socks"):
         raise ClusterError(
             f"{refused} speaks SOCKS, which is not supported; name an HTTP proxy in proxy-url of the kubeconfig or in "

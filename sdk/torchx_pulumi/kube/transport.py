@@ -1,4 +1,4 @@
-"""The transport protocol of requests to an API server, and one shared transport for each access.
+"""Requests to an API server: the transport protocol, one shared transport for each access, responses and errors.
 
 urllib3 is sufficient for all fields of a kubeconfig. The official client is used only if a caller passes one: its
 import takes longer than all requests of a command.
@@ -10,11 +10,17 @@ import importlib
 import json
 import os
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.kubeconfig import Access
+from torchx_pulumi.kube.protocol import EXPIRED
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import text_at
 
 CONNECT_TIMEOUT_S = 5.0
 """Timeout of a connection attempt."""
@@ -22,29 +28,46 @@ CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
 """Timeout between two reads of a response. A followed log has no such limit."""
 
+SHOWN = 500
+"""Characters of a body that are shown if it is not a Kubernetes status: proxies send whole pages."""
+
 Query = Sequence[tuple[str, str]]
 
 
-def content_type(method: str) -> str:
-    """Return the media type of a request's body."""
-    return "application/merge-patch+json" if method == "PATCH" else "application/json"
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to an API server."""
+
+    method: str
+    """GET, POST, PUT, PATCH (a merge patch) or DELETE."""
+    path: str
+    """Path on the server, quoted."""
+    query: Query = ()
+    body: Any = None
+    """Value that is sent as JSON. None: no body."""
+    accept: str = "application/json"
+    """Media type of the response."""
+    read_timeout_s: float | None = READ_TIMEOUT_S
+    """Timeout between two reads. None: no limit."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers that state the media types."""
+        sent = "application/merge-patch+json" if self.method == "PATCH" else "application/json"
+        return {"Accept": self.accept} | ({} if self.body is None else {"Content-Type": sent})
 
 
 class Response:
     """The response to a request. Its body is not read yet."""
 
-    def __init__(self, raw: Any, connection: Any, released: Callable[[], None] | None = None) -> None:
-        """Wrap a response of urllib3.
-
-        Args:
-            raw: The response.
-            connection: The socket from which it is read. None: it is not known.
-            released: Called when the body was read to its end: the connection can serve again.
-        """
+    def __init__(self, raw: Any, connection: Any, released: Callable[[], None] = lambda: None) -> None:
         self.status = int(raw.status)
-        self._raw = raw
         self.socket = connection
+        """The socket from which it is read. None: it is not known."""
+        self._raw = raw
+        """The response of urllib3."""
         self._released = released
+        """Called when the body was read to its end: the connection can serve again."""
 
     @property
     def data(self) -> bytes:
@@ -58,17 +81,16 @@ class Response:
         yield from self._raw.stream(amt=None, decode_content=False)
         self._release()
 
+    def _release(self) -> None:
+        self._raw.release_conn()
+        self._released()
+
     def set_silence(self, seconds: float | None) -> None:
         """Set the timeout between two further reads. None: no limit."""
         # The server may have closed the connection after a short body.
         with suppress(OSError):
             if self.socket is not None:
                 self.socket.settimeout(seconds)
-
-    def _release(self) -> None:
-        self._raw.release_conn()
-        if self._released is not None:
-            self._released()
 
     def close(self) -> None:
         """Close the connection and end the wait of other threads, which closing alone does not do."""
@@ -84,31 +106,13 @@ class Response:
 class Transport(Protocol):
     """Sends requests to one API server. Many threads may use it."""
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Query = (),
-        *,
-        body: Any = None,
-        accept: str = "application/json",
-        read_timeout_s: float | None = READ_TIMEOUT_S,
-    ) -> Response:
+    def request(self, request: Request) -> Response:
         """Send a request and return its response. An error status is not raised.
-
-        Args:
-            method: GET, POST, PUT, PATCH (a merge patch) or DELETE.
-            path: Path on the server, quoted.
-            query: Parameters.
-            body: Value that is sent as JSON. None: no body.
-            accept: Media type of the response.
-            read_timeout_s: Timeout between two reads. None: no limit.
 
         Raises:
             ClusterError: Credentials cannot be read.
             OSError: No connection. Errors of urllib3 are raised as well.
         """
-        ...
 
 
 _transports: dict[tuple[Access, int], Transport] = {}
@@ -127,10 +131,71 @@ def transport_of(access: Access) -> Transport:
         from torchx_pulumi.kube.http_client import HttpClient
 
         # Threads may create several transports at once, which make no connection. All use the same one.
-        _transports.setdefault(key, HttpClient(json.loads(access.config), access.context, access.description))
+        _transports.setdefault(key, HttpClient(access))
     return _transports[key]
 
 
 def urllib3() -> Any:
     """Import urllib3 on demand: commands without requests do not need it."""
     return importlib.import_module("urllib3")
+
+
+def response_error(
+    status: int, body: bytes, where: str, kind: Kind | None, *, absence_is_fine: bool = True
+) -> ClusterError | None:
+    """Return the error of a response.
+
+    Args:
+        status: HTTP status.
+        body: Body of the response.
+        where: Name of the cluster in messages.
+        kind: Kind of the requested object. None: a path that every API server has.
+        absence_is_fine: An absent object is not an error.
+
+    Returns:
+        None: the object is absent.
+    """
+    text = body.decode("utf-8", "replace")
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    message = (text_at(answer, "message") or text[:SHOWN]).strip()
+    reason = text_at(answer, "reason") or ""
+    answered, retryable = f"{where} answered {status}: {message}", status == 429 or status >= 500
+    named = text_at(answer, "details", "name")
+    if status == 404 and (absence_is_fine or not named):
+        if kind is None or named:
+            return None
+        absent = f"{kind.installed_by} is not installed there" if kind.installed_by else "its definition is absent"
+        unserved = f"{where} does not serve {kind.kind} ({kind.api_version})"
+        answered, reason = f"{unserved}: {absent}; install it, or choose another cluster", "NotServed"
+    elif status == 401:
+        answered = f"{where} does not accept the credentials of this kubeconfig: {message}; log in again"
+        # A proxy in front of an API server sends no Kubernetes status.
+        reason = reason or "Unauthorized"
+    elif status == 403:
+        answered = f"{where} forbids it: {message}; ask its administrator for the permission"
+        reason = reason or "Forbidden"
+    elif status == 410 or (status == 504 and "Too large resource version" in message):
+        # Older API servers say `Gone`. The version is too large where the cluster was restored from a backup.
+        answered, retryable, reason = f"{where} answered 410: {message}", True, EXPIRED
+    elif status == 400 and "waiting to start" in message:
+        answered, retryable, reason = f"{message} (at {where})", True, "NotStarted"
+    return ClusterError(answered, retryable=retryable, reason=reason)
+
+
+def connection_error(error: BaseException, where: str) -> ClusterError:
+    """Return the error of a failed connection."""
+    cause = getattr(error, "reason", None) or error
+    inner = cause.args[0] if cause.args else None
+    # Older releases of urllib3 compare host names themselves and raise their own error. Others are interruptions.
+    is_distrusted = isinstance(inner, ssl.SSLCertVerificationError) or type(inner).__name__ == "CertificateError"
+    if is_distrusted and isinstance(cause, urllib3().exceptions.SSLError):
+        return ClusterError(f"{where} shows a certificate that the kubeconfig does not trust: {cause}")
+    text = str(cause).rpartition(">: ")[2] or type(cause).__name__
+    return ClusterError(
+        f"{where} cannot be reached: {text}; check that it runs and that the context is the right one",
+        retryable=True,
+        reason="Silent" if isinstance(error, urllib3().exceptions.ReadTimeoutError) else "Unreachable",
+    )

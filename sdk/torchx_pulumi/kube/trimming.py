@@ -32,16 +32,7 @@ CONTAINER_FIELDS: Final = frozenset(
 VOLUMES: Final = frozenset({"configMap", "downwardAPI", "emptyDir", "hostPath"})
 """Sources of volumes that are dropped: they have no secrets and no influence on where a pod can run."""
 
-EVENT_FIELDS: Final = frozenset(
-    {
-        "action",
-        "firstTimestamp",
-        "related",
-        "reportingInstance",
-        "series",
-        "source",
-    }
-)
+EVENT_FIELDS: Final = frozenset({"action", "firstTimestamp", "related", "reportingInstance", "series", "source"})
 """Fields of an event that are dropped."""
 
 NOWHERE: Final = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})

@@ -1,28 +1,136 @@
-"""Reads of a cluster that are answered from watched objects, without a request."""
+"""Reads of a cluster that are answered from memory: with kept answers, or from watched objects."""
 
 from __future__ import annotations
 
+import copy
+import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
 
 from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects
-from torchx_pulumi.kube.cached_reader import CachedReader, Manifests
 from torchx_pulumi.kube.kinds import EVENT, POD, Kind
-from torchx_pulumi.kube.object_watch import STOP_S, Change, ObjectWatch, WatchTiming
-from torchx_pulumi.kube.outages import Outages
+from torchx_pulumi.kube.object_watch import STOP_S, Change, ObjectWatch, Outages, WatchTiming
 from torchx_pulumi.kube.pod_list import PodList, PodRow, row_of
-from torchx_pulumi.kube.protocol import Cluster, Selector
+from torchx_pulumi.kube.protocol import Cluster, LogLines, Manifests, PodReader, Selector
 from torchx_pulumi.kube.trimming import trim
+from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 
 KEPT_S: Final = 30.0
 """Seconds for which the answer to a read of something that is not watched is kept and shared."""
 
-MOST_TABLES: Final = 16
-"""Large jobs of which the rows of pods are kept, until the pods change."""
+MOST_ROWS: Final = 50_000
+"""Rows of pods that are kept, until the pods change."""
+
+MOST_ANSWERS: Final = 64
+"""Number of answers from which on those that are too old are dropped."""
+
+T = TypeVar("T")
+
+
+class _Answer(Future[Any]):
+    """The answer to one read, or the place where threads wait for it."""
+
+    until = float("inf")
+
+
+class CachedReader:
+    """A `PodReader` that keeps answers. Threads that ask the same wait for one request. Errors are not kept."""
+
+    def __init__(
+        self,
+        origin: PodReader,
+        *,
+        kept_s: float,
+        is_fresh: Callable[[Kind | None], bool] = lambda kind: kind is None,
+        keeps_absence: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Put a cache in front of a cluster.
+
+        Args:
+            origin: The cluster.
+            kept_s: Seconds for which an answer is kept.
+            is_fresh: Returns whether reads of a kind always ask the cluster. None as the kind stands for the cluster as
+                a whole: its identity, and the kinds that it serves.
+            keeps_absence: It is kept as well that something does not exist.
+            monotonic: Returns the seconds of a clock that does not jump.
+        """
+        self.origin = origin
+        """The cluster itself."""
+        self._kept_s = kept_s
+        self._is_fresh = is_fresh
+        self._keeps_absence = keeps_absence
+        self._monotonic = monotonic
+        self._guard = threading.Lock()
+        self._answers: dict[Any, _Answer] = {}
+
+    def with_fresh(self, *kinds: Kind) -> CachedReader:
+        """Return a reader with the same answers that always asks the cluster for objects of some kinds."""
+        view = copy.copy(self)
+        view._is_fresh = lambda kind: kind in kinds or self._is_fresh(kind)
+        return view
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        return self._kept(kind, ("get", kind, namespace, name), lambda: self._read(kind, namespace, name))
+
+    def _read(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        return self.origin.get(kind, namespace, name)
+
+    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
+        key = ("list", kind, namespace, tuple(sorted((selector or {}).items(), key=str)))
+        return self._kept(kind, key, lambda: self._listed(kind, namespace, selector))
+
+    def _listed(self, kind: Kind, namespace: str | None, selector: Selector | None) -> Manifests:
+        return self.origin.list(kind, namespace, selector)
+
+    def list_pods(
+        self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
+    ) -> PodList:
+        key = ("pods", namespace, tuple(sorted(selector.items(), key=str)), whole, phase)
+        return self._kept(POD, key, lambda: self.origin.list_pods(namespace, selector, whole=whole, phase=phase))
+
+    def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
+        return self._kept(EVENT, ("events", namespace, frozenset(names)), lambda: self.origin.events(namespace, names))
+
+    def serves(self, kind: Kind) -> bool:
+        return self._kept(None, ("serves", kind), lambda: self.origin.serves(kind))
+
+    def identify(self) -> ClusterIdentity:
+        return self._kept(None, "identity", self.origin.identify)
+
+    def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> LogLines:
+        return self.origin.logs(namespace, pod, container, **options)
+
+    def _kept(self, kind: Kind | None, key: Any, read: Callable[[], T]) -> T:
+        """Return the kept answer to a read of a kind, or read it."""
+        if self._is_fresh(kind):
+            return read()
+        with self._guard:
+            now = self._monotonic()
+            known: _Answer | None = self._answers.get(key)
+            if known is None or known.until <= now:
+                known = None
+                if len(self._answers) >= MOST_ANSWERS:
+                    for old in [each for each, answer in self._answers.items() if answer.until <= now]:
+                        del self._answers[old]
+                mine = self._answers[key] = _Answer()
+        if known is not None:
+            shared: T = known.result()
+            return shared
+        try:
+            found = read()
+        except BaseException as error:
+            mine.until = 0.0
+            mine.set_exception(error)
+            raise
+        is_kept = self._keeps_absence or bool(found)
+        mine.until = self._monotonic() + self._kept_s if is_kept else 0.0
+        mine.set_result(found)
+        return found
 
 
 class WatchedCluster(CachedReader):
@@ -51,28 +159,20 @@ class WatchedCluster(CachedReader):
             changed: Called with each change, in the thread of the watch; it should return soon. Errors are logged.
             timing: Waits between requests.
         """
-        super().__init__(cluster, kept_s=KEPT_S, monotonic=(timing or WatchTiming()).monotonic)
+        timing = timing or WatchTiming()
+        super().__init__(cluster, kept_s=KEPT_S, monotonic=timing.monotonic)
         self.origin: Cluster = cluster
         self._namespaces = namespaces
-        self._rows: OrderedDict[Any, dict[int, tuple[Manifest, PodRow]]] = OrderedDict()
-        """Rows of the pods of large jobs, by the identity of the pod."""
+        self._rows: dict[tuple[str | None, str | None], PodRow] = {}
+        """Rows of pods by the uid and the version of the pod."""
         self._outages = Outages(f"the cluster at {cluster.api_server}")
-        self._stores: dict[tuple[Kind, str | None], CachedObjects | CachedEvents] = {}
-        self._watches: dict[tuple[Kind, str | None], ObjectWatch] = {}
-        for kind, selector in kinds:
-            for namespace in namespaces if namespaces is not None and kind.namespaced else (None,):
-                store = CachedEvents() if kind == EVENT else CachedObjects()
-                self._stores[kind, namespace] = store
-                self._watches[kind, namespace] = ObjectWatch(
-                    cluster,
-                    kind,
-                    namespace,
-                    selector,
-                    store=store,
-                    changed=changed,
-                    outages=self._outages,
-                    timing=timing,
-                )
+        self._watches = {
+            (kind, namespace): ObjectWatch(
+                cluster, kind, namespace, selector, changed=changed, outages=self._outages, timing=timing
+            )
+            for kind, selector in kinds
+            for namespace in (namespaces if namespaces is not None and kind.namespaced else (None,))
+        }
 
     def start(self) -> None:
         """Start the watches, each in a thread of its own."""
@@ -108,18 +208,13 @@ class WatchedCluster(CachedReader):
 
     def is_synced(self, kind: Kind, namespace: str | None) -> bool:
         """Return whether reads of a kind are answered from memory, with what the cluster has."""
-        watch = self._watches.get(self._key(kind, namespace))
+        watch = self._watch(kind, namespace)
         return watch is not None and watch.synced
-
-    def objects(self, kind: Kind) -> Iterator[Manifest]:
-        """Yield all known objects of a watched kind; of events, none."""
-        for (watched, _), store in self._stores.items():
-            if watched == kind and isinstance(store, CachedObjects):
-                yield from store.list()
 
     def last(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return an object as last watched, also while its watch does not work. None: it was not seen, or is gone."""
-        store = self._stores.get(self._key(kind, namespace))
+        watch = self._watch(kind, namespace)
+        store = None if watch is None else watch.store
         return store.get(namespace if kind.namespaced else None, name) if isinstance(store, CachedObjects) else None
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
@@ -128,15 +223,13 @@ class WatchedCluster(CachedReader):
             return store.get(namespace if kind.namespaced else None, name)
         return super().get(kind, namespace, name)
 
-    def _got(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+    def _read(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         found = self.origin.get(kind, namespace, name)
         return None if found is None else trim(found)
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
-        store = self._store(kind, namespace)
-        if isinstance(store, CachedObjects) and (
-            selector or self._watches[self._key(kind, namespace)].selector is None
-        ):
+        store = self._store(kind, namespace, whole=not selector)
+        if isinstance(store, CachedObjects):
             return store.list(namespace if kind.namespaced else None, selector)
         return super().list(kind, namespace, selector)
 
@@ -147,25 +240,22 @@ class WatchedCluster(CachedReader):
     def list_pods(
         self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
     ) -> PodList:
-        if not isinstance(self._store(POD, namespace), CachedObjects):
+        watch = self._watch(POD, namespace)
+        if watch is None or self._store(POD, namespace) is None:
             return super().list_pods(namespace, selector, whole=whole, phase=phase)
         # Before the list: what is listed is as of this version, or later.
-        version = self._watches[self._key(POD, namespace)].version
+        version = watch.version
         listed = self.list(POD, namespace, selector)
         pods = [pod for pod in listed if phase in (None, text_at(pod, "status", "phase"))]
         if whole is None or (whole and len(pods) <= whole):
             return PodList(pods=pods, version=version)
-        key = (namespace, tuple(sorted(selector.items(), key=str)))
-        with self._guard:
-            known = self._rows.get(key, {})
-        # A pod that changes is another object.
-        rows = {id(pod): known.get(id(pod)) or (pod, row_of(pod, text_at(pod, "status", "phase"))) for pod in pods}
-        if phase is None:
-            with self._guard:
-                self._rows[key] = rows
-                while len(self._rows) > MOST_TABLES:
-                    self._rows.popitem(last=False)
-        return PodList(pods=pods[:whole], rows=[row for _, row in rows.values()])
+        return PodList(pods=pods[:whole], rows=[self._row(pod) for pod in pods])
+
+    def _row(self, pod: Manifest) -> PodRow:
+        key = text_at(pod, "metadata", "uid"), text_at(pod, "metadata", "resourceVersion")
+        if len(self._rows) > MOST_ROWS:
+            self._rows.clear()
+        return self._rows.get(key) or self._rows.setdefault(key, row_of(pod, text_at(pod, "status", "phase")))
 
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
         store = self._store(EVENT, namespace)
@@ -183,11 +273,15 @@ class WatchedCluster(CachedReader):
         self.origin.list_versioned(EVENT, namespace, keep=keep)
         return store
 
-    def _key(self, kind: Kind, namespace: str | None) -> tuple[Kind, str | None]:
-        return kind, namespace if self._namespaces is not None and kind.namespaced else None
+    def _watch(self, kind: Kind, namespace: str | None) -> ObjectWatch | None:
+        """Return the watch of a kind. None: it is not watched."""
+        return self._watches.get((kind, namespace if self._namespaces is not None and kind.namespaced else None))
 
-    def _store(self, kind: Kind, namespace: str | None) -> CachedObjects | CachedEvents | None:
-        """Return the objects of a kind. None: they are not watched, or the watch does not work at the moment."""
-        key = self._key(kind, namespace)
-        watch = None if self._is_fresh(kind) else self._watches.get(key)
-        return self._stores[key] if watch is not None and watch.synced else None
+    def _store(self, kind: Kind, namespace: str | None, *, whole: bool = False) -> CachedObjects | CachedEvents | None:
+        """Return the objects of a kind, with `whole` if all are watched, whatever their labels.
+
+        None: they are not watched, or the watch does not work at the moment.
+        """
+        watch = None if self._is_fresh(kind) else self._watch(kind, namespace)
+        is_known = watch is not None and watch.synced and not (whole and watch.selector is not None)
+        return watch.store if watch is not None and is_known else None

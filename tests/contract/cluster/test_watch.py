@@ -197,7 +197,8 @@ def test_a_watched_cluster_has_what_the_cluster_has(made: Made) -> None:
         until(lambda: watched.get(kinds.SERVICE, made.namespace, after))
         found = watched.list(kinds.SERVICE, made.namespace, {made.label: "before"})
         assert [item["metadata"]["name"] for item in found] == [before]
-        assert {item["metadata"]["name"] for item in watched.objects(kinds.SERVICE)} == {before, after}
+        everything = watched.list(kinds.SERVICE, made.namespace, {made.label: None})
+        assert {item["metadata"]["name"] for item in everything} == {before, after}
         made.cluster.delete(kinds.SERVICE, made.namespace, after)
         until(lambda: watched.get(kinds.SERVICE, made.namespace, after) is None)
 

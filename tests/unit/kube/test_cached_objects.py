@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torchx_pulumi.kube import cached_objects
 from torchx_pulumi.kube.cached_objects import EVENTS_OF_ONE, CachedEvents, CachedObjects, key_of, matches
 
 Found = dict[str, Any]
@@ -92,19 +93,10 @@ def test_of_one_object_the_last_events_are_kept() -> None:
     assert names(cache.of("a", {"p"})) == ["e02", *(f"e{number:02}" for number in range(4, EVENTS_OF_ONE + 2)), "e99"]
 
 
-def test_objects_without_events_for_longest_go_first() -> None:
-    cache = CachedEvents(most=3)
-    for name, involved in (("e1", "p"), ("e2", "q"), ("e3", "p"), ("e4", "r")):
+def test_all_events_together_are_bounded_and_the_last_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_objects, "MOST_EVENTS", 3)
+    cache = CachedEvents()
+    for name, involved in (("e1", "p"), ("e2", "q"), ("e1", "p"), ("e3", "p"), ("e4", "r")):
         cache.put(event(name, involved))
     assert names(cache.of("a", {"p", "q", "r"})) == ["e1", "e3", "e4"]
     assert len(cache.all_keys()) == 3
-
-
-def test_all_events_together_are_bounded() -> None:
-    cache = CachedEvents(most=3)
-    for name, involved in (("e1", "p"), ("e2", "p"), ("e3", "q"), ("e4", "r")):
-        cache.put(event(name, involved))
-    assert names(cache.of("a", {"p", "q", "r"})) == ["e3", "e4"]
-    cache = CachedEvents(most=0)
-    cache.put(event("e1", "p"))
-    assert cache.all_keys() == set()

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 import pytest
-from torchx_pulumi.kube import KubernetesCluster, kinds
-from torchx_pulumi.kube.exec_plugin import ExecPlugin, PluginError
+from torchx_pulumi.kube import KubernetesCluster, credentials, kinds
+from torchx_pulumi.kube.credentials import ExecPlugin
 from torchx_pulumi.model.errors import ClusterError
 
 from tests.loopback import ApiServer, Asked, Certificates, Config
@@ -132,7 +132,7 @@ def test_threads_that_wait_for_a_plugin_share_its_failure(plugin: Plugin) -> Non
     wanted = ExecPlugin(plugin.user()["exec"], {})
 
     def ask() -> str:
-        with pytest.raises(PluginError) as caught:
+        with pytest.raises(ClusterError) as caught:
             wanted.credentials()
         return str(caught.value)
 
@@ -148,7 +148,7 @@ def test_threads_that_wait_for_a_plugin_share_its_failure(plugin: Plugin) -> Non
 
 @pytest.mark.parametrize("more", [{"args": ["a\0hush"]}, {"env": [{"name": "A=B", "value": "hush"}]}])
 def test_what_no_program_can_be_given_is_refused(plugin: Plugin, more: Config) -> None:
-    with pytest.raises(PluginError, match="cannot be started") as caught:
+    with pytest.raises(ClusterError, match="cannot be started") as caught:
         ExecPlugin(plugin.user(**more)["exec"], {}).credentials()
     assert "hush" not in str(caught.value)
 
@@ -323,10 +323,13 @@ def ends(file: Path) -> None:
             time.sleep(0.01)
 
 
-def test_a_plugin_that_does_not_end_is_stopped_with_all_that_it_started(plugin: Plugin) -> None:
+def test_a_plugin_that_does_not_end_is_stopped_with_all_that_it_started(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "LIMIT_S", 1)
     plugin.script("sleep 60 & echo $! > child\nwait")
-    with pytest.raises(PluginError, match=r"did not answer in 1 s; run it by hand") as caught:
-        ExecPlugin(plugin.user()["exec"], {}, limit_s=1).credentials()
+    with pytest.raises(ClusterError, match=r"did not answer in 1 s; run it by hand") as caught:
+        ExecPlugin(plugin.user()["exec"], {}).credentials()
     assert caught.value.retryable
     ends(plugin.folder / "child")
 
@@ -335,7 +338,7 @@ def test_a_command_that_ends_leaves_no_plugin_behind(plugin: Plugin) -> None:
     plugin.script("sleep 60 & echo $! > child\necho started > ready\nwait")
     program = (
         "import json, pathlib, sys, threading, time\n"
-        "from torchx_pulumi.kube.exec_plugin import ExecPlugin\n"
+        "from torchx_pulumi.kube.credentials import ExecPlugin\n"
         "made = ExecPlugin(json.loads(sys.argv[1]), {})\n"
         "threading.Thread(target=made.credentials, daemon=True).start()\n"
         "while not pathlib.Path(sys.argv[2]).exists():\n"

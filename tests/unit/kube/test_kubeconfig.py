@@ -100,7 +100,7 @@ contexts:
     for access in (find_access(str(home / "k"), name), find_access(str(home / "current"))):
         assert access.context == name
         assert namespace_of(access) == name
-        cluster, user = cluster_and_user(json.loads(access.config), access.context)
+        cluster, user = cluster_and_user(access)
         # Other fields keep their type.
         assert (cluster["insecure-skip-tls-verify"], user["token"]) == (True, "hush")
     with pytest.raises(ClusterError, match=f"it has 'other', '{name}'"):

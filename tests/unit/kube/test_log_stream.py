@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.log_stream import GROW_S, LONGEST_PART, LogStream
+from torchx_pulumi.kube.streams import GROW_S, LONGEST_PART, LogStream
 from torchx_pulumi.logs import LogQuery, read_lines
 from torchx_pulumi.model.errors import ClusterError
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import Change, WatchedCluster, kinds, object_watch
-from torchx_pulumi.kube.cached_objects import CachedObjects
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.kube.object_watch import ObjectWatch, WatchTiming
+from torchx_pulumi.kube.object_watch import ObjectWatch, Outages, WatchTiming
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.testing import FakeCluster
 
@@ -111,7 +110,7 @@ def test_an_object_that_loses_its_labels_is_deleted() -> None:
         watched.fake.put(other)
         until(lambda: len(watched.changes) == 2)
         assert watched.changes[1].type == "DELETED"
-        assert [*watched.cluster.objects(kinds.POD)] == []
+        assert watched.cluster.list(kinds.POD, None, {"mine": None}) == []
 
 
 def test_a_new_object_of_the_same_name_is_two_changes() -> None:
@@ -239,8 +238,7 @@ def test_a_callback_that_fails_does_not_end_the_watch(caplog: pytest.LogCaptureF
         raise ValueError("a defect")
 
     fake = FakeCluster([made("x"), made("y")])
-    cache = CachedObjects()
-    watch = ObjectWatch(fake, kinds.POD, "a", None, store=cache, changed=changed, timing=QUICK)
+    watch = ObjectWatch(fake, kinds.POD, "a", None, changed=changed, outages=Outages("it"), timing=QUICK)
     watch.start()
     until(lambda: len(seen) == 2 and watch.synced)
     watch.stop()
@@ -248,7 +246,7 @@ def test_a_callback_that_fails_does_not_end_the_watch(caplog: pytest.LogCaptureF
         "a change of pods in namespace a (a/x) could not be handled",
         "a change of pods in namespace a (a/y) could not be handled",
     ]
-    assert cache.all_keys() == {("a", "x"), ("a", "y")}
+    assert watch.store.all_keys() == {("a", "x"), ("a", "y")}
 
 
 def test_a_defect_is_logged_once_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -391,7 +389,7 @@ def test_each_namespace_is_watched_by_itself_and_kinds_without_one_once() -> Non
         until(lambda: watched.synced() and watched.cluster.is_synced(kinds.POD, "b"))
         until(lambda: watched.cluster.is_synced(kinds.NODE, None))
         assert fake.asked.count("watch Node") == 1
-        assert len([*watched.cluster.objects(kinds.POD)]) == 1
+        assert len(watched.cluster.list(kinds.POD, "a", {"mine": None})) == 1
         assert not watched.cluster.is_synced(kinds.POD, "elsewhere")
         assert not watched.cluster.is_synced(kinds.POD, None)
         assert watched.cluster.get(kinds.POD, "elsewhere", "x")

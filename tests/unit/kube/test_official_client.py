@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiClient, Configuration
 from torchx_pulumi.kube.official_client import OfficialTransport
+from torchx_pulumi.kube.transport import Request
 
 from tests.loopback import LoopbackServer
 
@@ -73,7 +74,7 @@ def test_requests_have_query_body_and_credentials(
     server: Server, transport: OfficialTransport, method: str, body: Any, sent: str | None
 ) -> None:
     query = (("labelSelector", "a=b,c"), ("limit", "5"))
-    response = transport.request(method, "/api/v1/pods", query, body=body, accept="application/json;as=Table")
+    response = transport.request(Request(method, "/api/v1/pods", query, body=body, accept="application/json;as=Table"))
     assert (response.status, json.loads(response.data)) == (200, {"kind": "Pod"})
     ((asked, path, headers, text),) = server.requests
     assert (asked, path) == (method, "/api/v1/pods?labelSelector=a%3Db%2Cc&limit=5")
@@ -84,10 +85,10 @@ def test_requests_have_query_body_and_credentials(
 
 
 def test_an_error_status_is_a_response(transport: OfficialTransport) -> None:
-    response = transport.request("GET", "/absent")
+    response = transport.request(Request("GET", "/absent"))
     assert (response.status, json.loads(response.data)) == (404, {"kind": "Pod"})
 
 
 def test_a_body_is_read_as_a_stream(transport: OfficialTransport) -> None:
-    response = transport.request("GET", "/log", read_timeout_s=None)
+    response = transport.request(Request("GET", "/log", read_timeout_s=None))
     assert b"".join(response.blocks()) == b'{"kind": "Pod"}'

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import kinds
-from torchx_pulumi.kube.kubeconfig import authority_of, find_access
+from torchx_pulumi.kube.kubeconfig import authority_of, cluster_and_user, find_access
 from torchx_pulumi.model.cluster_identity import (
     ClusterIdentity,
     Match,
@@ -73,7 +73,7 @@ def test_the_authority_is_the_same_from_a_file_and_from_data(tmp_path: Path) -> 
         cluster = {"name": "c", "cluster": {"server": "https://x", **fields}}
         context = {"name": "x", "context": {"cluster": "c"}}
         config = {"clusters": [cluster], "contexts": [context], "current-context": "x"}
-        return authority_of(find_access(json.dumps(config)))
+        return authority_of(cluster_and_user(find_access(json.dumps(config)))[0])
 
     data = base64.b64encode(certificate).decode()
     known = authority_digest(certificate)
