@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
-from torchx_pulumi.controller.work_queue import WorkQueue
+from torchx_pulumi.controller.work_queue import WorkQueue, start_thread, wait_until
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import (
     Archive,
@@ -90,7 +90,6 @@ class LogArchiver:
         rules: ArchiveRules,
         *,
         limit_bytes: int = LIMIT_BYTES,
-        opened: Callable[[str], Archive] = open_archive,
         retry_s: float = 1.0,
         longest_retry_s: float = 30.0,
     ) -> None:
@@ -100,14 +99,12 @@ class LogArchiver:
             reporter: Takes lines.
             rules: Which archives are written, and for which launches.
             limit_bytes: Most bytes of the text of one container run to keep.
-            opened: Opens an archive by its URL.
             retry_s: Time until a copy is tried again after a failure. Doubled by each further one in a row.
             longest_retry_s: Longest of these times.
         """
         self._reporter = reporter
         self._rules = rules
         self._limit_bytes = limit_bytes
-        self._opened = opened
         self._stop = LogStop()
         self._guard = threading.Lock()
         self._copies: dict[CopyKey, PendingCopy] = {}
@@ -117,10 +114,11 @@ class LogArchiver:
         self._archives: dict[str, Archive | None] = {}
         self._indexed: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         """URL of the archive and folder of a job to the records of runs that need no copy any more."""
-        self._ended: WorkQueue[CopyKey] = WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s)
-        self._running: WorkQueue[CopyKey] = WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s)
+        self._queues: dict[bool, WorkQueue[CopyKey]] = {
+            running: WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s) for running in (False, True)
+        }
+        """Copies of containers that have ended, and of those whose logs are followed."""
         self._threads: list[threading.Thread] = []
-        self._followers = 0
 
     def summary(self) -> str:
         """Return one line for the start of the controller: where logs go, and which are left out."""
@@ -134,9 +132,9 @@ class LogArchiver:
         return f"logs are archived in {without_password(rules.own)}{left_out}{first}"
 
     def start(self) -> None:
-        """Start its threads."""
-        for _ in range(COPIES):
-            self._start_thread(self._ended)
+        """Start its threads, but those that follow logs, which start as they are needed."""
+        work = partial(self._queues[False].serve, self._run)
+        self._threads += [start_thread(work, "archive") for _ in range(COPIES)]
 
     def pod_changed(
         self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
@@ -162,8 +160,8 @@ class LogArchiver:
 
     def stop(self, timeout_s: float) -> None:
         """End; what is not copied by then is copied after the next start, as long as the pod exists."""
-        self._ended.close()
-        self._running.close()
+        for queue in self._queues.values():
+            queue.close()
         self._stop.set()
         end = time.monotonic() + timeout_s
         for thread in [*self._threads]:
@@ -171,9 +169,7 @@ class LogArchiver:
 
     def wait_until_idle(self, timeout_s: float) -> bool:
         """Wait until every log that can be copied now is copied; return whether that is so."""
-        end = time.monotonic() + timeout_s
-        # A thread that follows a log may leave the rest of it to the other queue.
-        return all(queue.wait_until_idle(end - time.monotonic()) for queue in (self._running, self._ended))
+        return wait_until(lambda: not any(queue.pending() for queue in self._queues.values()), self._stop, timeout_s)
 
     def is_copying(self, uid: str) -> bool:
         """Return whether a log of the run of a job object is being copied, or is going to be."""
@@ -205,11 +201,10 @@ class LogArchiver:
             return
         if copy.ref.running or not ref.running:
             copy.ref = ref
-        queue = self._queue_of(copy)
+        queue = self._queues[copy.ref.running]
         queue.add(copy.key, URGENT_S if urgent else NEW_S)
-        if queue is self._running and self._followers < FOLLOWED and not self._stop.is_set():
-            self._followers += 1
-            self._start_thread(queue)
+        if copy.ref.running and len(self._threads) < COPIES + FOLLOWED and not self._stop.is_set():
+            self._threads.append(start_thread(partial(queue.serve, self._run), "archive"))
 
     def _run_uid(self, app: TrackedApp, pod: Manifest) -> str | None:
         """Return the uid of the job object that a pod belongs to. None: the pod is not of a run of the app."""
@@ -258,26 +253,13 @@ class LogArchiver:
                 return self._archives[url]
         archive: Archive | None = None
         try:
-            archive = self._opened(url)
+            archive = open_archive(url)
         except InvalidJobError as error:
             text = f"logs of some apps are not archived: {'; '.join(map(str, error.problems))}"
             self._reporter.begin(f"archive {url}", text)
         with self._guard:
             self._archives[url] = archive
         return archive
-
-    def _start_thread(self, queue: WorkQueue[CopyKey]) -> None:
-        # A daemon: a backend that does not answer cannot keep the process running.
-        thread = threading.Thread(target=self._work, args=(queue,), name="controller archive", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _work(self, queue: WorkQueue[CopyKey]) -> None:
-        while (key := queue.take()) is not None:
-            try:
-                self._run(key)
-            finally:
-                queue.done(key)
 
     def _run(self, key: CopyKey) -> None:
         """Copy one run, and plan the next attempt unless it is finished."""
@@ -298,11 +280,15 @@ class LogArchiver:
             with self._guard:
                 copy.active = False
                 if delay_s is None:
-                    self._finish(copy)
-        if delay_s == 0.0:
-            self._queue_of(copy).retry(key)
-        elif delay_s is not None:
-            self._queue_of(copy).add(key, delay_s, pending=False)
+                    self._copies.pop(key, None)
+                    self._indexed.get((key[0], copy.job.folder), set()).add(key[1])
+        if delay_s is None:
+            for queue in self._queues.values():
+                queue.succeeded(key)
+        elif delay_s == 0.0:
+            self._queues[copy.ref.running].retry(key)
+        else:
+            self._queues[copy.ref.running].add(key, delay_s, pending=False)
 
     def _attempt(self, copy: PendingCopy, ref: ContainerRunRef) -> float | None:
         """Copy a run. Return when it is tried again: 0.0 as after each failure. None: it is finished."""
@@ -377,16 +363,6 @@ class LogArchiver:
             f"lost log {copy.job.app_id} {copy.job.uid}",
             f"{copy.name} is not archived as a whole: {why}; others may follow",
         )
-
-    def _finish(self, copy: PendingCopy) -> None:
-        """Drop a copy that is finished."""
-        self._copies.pop(copy.key, None)
-        for queue in (self._ended, self._running):
-            queue.succeeded(copy.key)
-        self._indexed.get((copy.key[0], copy.job.folder), set()).add(copy.key[1])
-
-    def _queue_of(self, copy: PendingCopy) -> WorkQueue[CopyKey]:
-        return self._running if copy.ref.running else self._ended
 
     def _index(self, copy: PendingCopy) -> set[str]:
         """Return the records that a job's archive had when it was first asked, and those that need no copy since."""

@@ -1,19 +1,32 @@
-"""Which stacks may be forgotten, by their checkpoint alone. Text in, data out; no file, no request.
+"""Which apps of `torchx run` may be forgotten now, and why others stay: by stack, history, index and cluster.
 
-A stack is forgotten only where everything in it is known: one app of `torchx run`, and nothing else.
+A stack is forgotten only where everything in it is known: one app of `torchx run`, and nothing else. Nothing is changed
+here. docs/controller.md has the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.judge import judge
+from torchx_pulumi.apps.ownership import is_of_launch
+from torchx_pulumi.controller.observing import ClusterView
+from torchx_pulumi.controller.settings import RetentionSettings
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import TrackedApp, read_stack_apps
-from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.object_fields import mapping_at, text_at
+from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.log_archive import ArchivedJob
+from torchx_pulumi.model.app_entry import RunEntry, Stage
+from torchx_pulumi.model.object_fields import is_being_deleted, items_at, mapping_at, text_at, time_at
+from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.model.text import listed
+from torchx_pulumi.model.timestamps import format_time
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.stack_state.backend import backend_url, open_store
 from torchx_pulumi.stack_state.checkpoint import (
     STACK,
     WRITABLE_VERSIONS,
@@ -22,6 +35,9 @@ from torchx_pulumi.stack_state.checkpoint import (
     parse_checkpoint,
     read_notes,
 )
+from torchx_pulumi.stack_state.update_history import HISTORY, read_updates
+from torchx_pulumi.storage.owners import is_working
+from torchx_pulumi.storage.stores import READ_TIMEOUT_S
 
 OUTPUTS = frozenset({"torchx", "app_id", "app_handle", "state", "reason", "log_command"})
 """Outputs of a stack of `torchx run`. Another one is of a program that took the app over."""
@@ -35,9 +51,18 @@ NOT_OURS = {
 }
 """Mark of a resource to why its stack stays. A provider that is the default one has none of them."""
 
+SOON = (JobState.SUCCEEDED, JobState.CANCELLED)
+"""States of apps that are forgotten first. Failed ones, and those whose end was not seen, stay longer."""
+
+NOTE = re.compile(r"\.history\.(json|yaml|yml)(\.gz|\.zst)?$")
+"""End of the names of Pulumi's notes of updates."""
+
+OWN_UPDATE = "auto.inline"
+"""How `torchx run` starts an update, in Pulumi's note of it."""
+
 
 class StaysError(Exception):
-    """A stack is not forgotten. The message says why."""
+    """An app is not forgotten. The message says why."""
 
     def __init__(self, why: str, *, passing: bool = False) -> None:
         """Say why.
@@ -68,31 +93,181 @@ class AppObject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnStack:
-    """A stack with one app of `torchx run` and nothing else."""
+class Due:
+    """An app that may be forgotten now."""
 
     app: TrackedApp
     entry: RunEntry
     """The note of the launch."""
+    view: ClusterView
+    ended: str
+    """How and when it ended, in words."""
     objects: tuple[AppObject, ...]
-    """What the launch created, the job object first."""
+    """Those that still exist, the job object first."""
+
+    @property
+    def job(self) -> ArchivedJob:
+        """Return the job whose archived logs are its own: that of the uid in its stack, and of no other."""
+        return ArchivedJob(app_id=self.app.app_id, scheduler=self.app.scheduler, uid=self.app.uid or "")
 
 
-def read_own_stack(text: str, app: TrackedApp) -> OwnStack:
-    """Return what a stack has, from its checkpoint.
+class Forgettable:
+    """Judges apps at the time of the call."""
 
-    Args:
-        text: The checkpoint as it is now.
-        app: The app as it was last read.
+    def __init__(self, shared: ControllerParts, settings: RetentionSettings, index: RunIndex) -> None:
+        """Take what the parts of the controller share, the ages, and the apps that this user launched from here."""
+        self._shared = shared
+        self._settings = settings
+        self._index = index
+
+    def find(self, app: TrackedApp, text: str, seen: Mapping[str, Any] | None = None) -> Due:
+        """Return an app that may be forgotten now.
+
+        Args:
+            app: The app as it was last read.
+            text: The checkpoint of its stack as it is now.
+            seen: What is seen of it where its stack does not have that yet. None: what the stack has counts.
+
+        Raises:
+            StaysError: It stays.
+            TorchxPulumiError: The stack cannot be read, or the cluster does not answer.
+            OSError: The history of the stack cannot be read.
+        """
+        checkpoint = parse_checkpoint(text)
+        for why in _foreign(checkpoint):
+            raise StaysError(why)
+        now, entry = _own_app(text, app)
+        objects = _objects(checkpoint, now)
+        seen = seen or observed_of(now)
+        self._check_age(now, seen)
+        self._check_others(now, entry)
+        view = self._shared.cluster_of(now)
+        if view is None:
+            why = "its cluster or its namespace is not watched here, or is not known to be that of its launch"
+            raise StaysError(why)
+        # Before the look: whatever is resumed after it is not deleted in this version.
+        live = _live(view, objects, now)
+        ended_at = self._check_ended(now, view, seen, live)
+        ended = f"{seen.get('state')}, ended {format_time(ended_at)}"
+        return Due(app=now, entry=entry, view=view, ended=ended, objects=live)
+
+    def due_at(self, app: TrackedApp, seen: Mapping[str, Any]) -> datetime | None:
+        """Return when an app is old enough. None: it has not ended, or is not one of `torchx run`."""
+        state, ended_at = read_state(seen.get("state")), _ended_at(seen)
+        gone = state is JobState.UNKNOWN and seen.get("reason") == Reason.NOT_FOUND.value
+        if not app.by_torchx or ended_at is None or not (state.terminal or gone):
+            return None
+        # A run that another one followed says nothing of it.
+        if app.uid is None or seen.get("uid") not in (None, app.uid):
+            return None
+        try:
+            return ended_at + (self._settings.after if state in SOON else self._settings.failed_after)
+        except OverflowError:
+            # A time that no clock shows, for example of a stack that was edited.
+            return None
+
+    def seen(self, app: TrackedApp) -> Mapping[str, Any]:
+        """Return what the stack will have of an app once what is seen in its cluster is written."""
+        for view in self._shared.views if not app.state.terminal and not app.has_secrets else ():
+            look = view.look(app, self._shared.now())
+            found = None if look is None else judge(look, app.requested, app.observed or None)
+            if found is not None and read_state(found.get("state")).terminal:
+                return found
+        return observed_of(app)
+
+    def _check_age(self, app: TrackedApp, seen: Mapping[str, Any]) -> None:
+        at = self.due_at(app, seen)
+        if at is None:
+            raise StaysError("it has not ended, or when it ended is not known", passing=True)
+        if at > self._shared.now():
+            raise StaysError(f"it is not old enough before {format_time(at)}", passing=True)
+
+    def _check_others(self, app: TrackedApp, entry: RunEntry) -> None:
+        """Check that no program was run on a stack, no other stack has its run, and no process changes it."""
+        # Opened each time: with the credentials of that time.
+        store = open_store(backend_url(app.backend), READ_TIMEOUT_S)
+        if store is None:
+            raise StaysError("its backend is written by the Pulumi CLI only")
+        names = [name for name in store.names(f"{HISTORY}/{app.stack}") if NOTE.search(name)]
+        updates = read_updates(store, app.stack, len(names))
+        if len(updates) < len(names):
+            raise StaysError("an update in its history cannot be read, so that it is not known what was run")
+        if any(update.kind == "update" and update.started_by != OWN_UPDATE for update in updates):
+            raise StaysError("a Pulumi program took its stack over")
+        for key in self._shared.tracked.of_uid(app.uid) - {app.key}:
+            raise StaysError(f"stack {key[1]} of {key[0]} names the same job object")
+        known = self._index.get(entry)
+        if known is None:
+            return
+        if known.stage is not Stage.LAUNCHED or is_working(known.owner):
+            raise StaysError("a process launches, changes or deletes it", passing=True)
+        if (known.launch, known.launched_at) != (entry.launch, entry.launched_at):
+            raise StaysError("this user's index of apps has another launch of its name", passing=True)
+
+    def _check_ended(
+        self, app: TrackedApp, view: ClusterView, seen: Mapping[str, Any], live: Sequence[AppObject]
+    ) -> datetime:
+        """Return when an app ended, by its stack and its cluster, where none of its pods runs."""
+        ended_at = _ended_at(seen)
+        if any(one.uid == app.uid and not one.going for one in live):
+            look = view.look_again(app, self._shared.now())
+            # What the cluster says by itself: an end in the stack is no reason to delete what runs.
+            now = None if look is None or look.gone else judge(look, app.requested, None)
+            if now is None:
+                raise StaysError("its objects change at this moment", passing=True)
+            if not read_state(now.get("state")).terminal:
+                raise StaysError(f"its cluster says that it is {now.get('state')}")
+            now = {**now, "observed_at": format_time(ended_at or self._shared.now())}
+            self._check_age(app, now)
+            ended_at = max(filter(None, (ended_at, _ended_at(now))))
+        if ended_at is None:
+            raise StaysError("when it ended is not known")
+        for pod in view.origin.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name)):
+            has_ended = text_at(pod, "status", "phase") in ("Succeeded", "Failed") or is_being_deleted(pod)
+            # A pod that outlived its job object may have lost its owner reference (`kubectl delete --cascade=orphan`).
+            if not has_ended and (app.owns(pod) or not items_at(pod, "metadata", "ownerReferences")):
+                raise StaysError(f"its pod {text_at(pod, 'metadata', 'name')} has not ended")
+        return ended_at
+
+
+def observed_of(app: TrackedApp) -> Mapping[str, Any]:
+    """Return what the stack of an app has observed."""
+    return mapping_at(app.output.output, "observed")
+
+
+def _ended_at(seen: Mapping[str, Any]) -> datetime | None:
+    """Return when a run ended; where that is not known, or a node's clock was wrong, when its end was first seen."""
+    finished_at, queued_at = time_at(seen, "finished_at"), time_at(seen, "queued_at")
+    if finished_at is None or (queued_at is not None and finished_at < queued_at):
+        return time_at(seen, "observed_at")
+    return finished_at
+
+
+def _foreign(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield why a stack stays because of something in it that is not for us to remove."""
+    if checkpoint.version not in WRITABLE_VERSIONS:
+        yield f"its checkpoint has version {checkpoint.version}, this release knows {WRITABLE_VERSIONS}"
+    if checkpoint.pending:
+        yield "an operation on its stack was interrupted (`pulumi refresh`, `torchx-pulumi delete`)"
+    if others := [_named(item) for item in checkpoint.others()]:
+        yield f"its stack also holds {listed(others, 3)}"
+    for mark, why in NOT_OURS.items():
+        if found := [_named(item) for item in checkpoint.resources if item.get(mark)]:
+            yield f"{listed(found, 3)} {why}"
+    for item in checkpoint.resources:
+        more = sorted(mapping_at(item, "outputs").keys() - OUTPUTS) if item.get("type") == STACK else []
+        if more:
+            yield f"a Pulumi program took its stack over: it exports {listed(more, 3)}"
+
+
+def _own_app(text: str, app: TrackedApp) -> tuple[TrackedApp, RunEntry]:
+    """Return the only app of a stack as it is now, and the note of its launch.
 
     Raises:
-        StaysError: The stack has anything else, or is being changed.
-        UnreadableStateError: The text is not a checkpoint.
+        StaysError: The stack has another app, or one that is not only of `torchx run`.
         DeployError: A newer release wrote the notes.
     """
-    checkpoint, apps = parse_checkpoint(text), read_stack_apps(text, app.place, app.stack)
-    _check_whole(checkpoint)
-    entry, record = read_notes(text)
+    apps, (entry, record) = read_stack_apps(text, app.place, app.stack), read_notes(text)
     if len(apps) != 1 or apps[0].urn != app.urn or entry is None or not apps[0].by_torchx:
         raise StaysError("its stack does not have exactly the one app that `torchx run` launched")
     now = apps[0]
@@ -108,33 +283,10 @@ def read_own_stack(text: str, app: TrackedApp) -> OwnStack:
     ):
         if stays:
             raise StaysError(why)
-    return OwnStack(app=now, entry=entry, objects=_objects(checkpoint, now))
+    return now, entry
 
 
-def _check_whole(checkpoint: Checkpoint) -> None:
-    """Check what counts for all resources.
-
-    Raises:
-        StaysError: Something in it is not for us to remove.
-    """
-    if checkpoint.version not in WRITABLE_VERSIONS:
-        raise StaysError(f"its checkpoint has version {checkpoint.version}, this release knows {WRITABLE_VERSIONS}")
-    if checkpoint.pending:
-        raise StaysError("an operation on its stack was interrupted (`pulumi refresh`, `torchx-pulumi delete`)")
-    others = [_named(item) for item in checkpoint.others()]
-    if others:
-        raise StaysError(f"its stack also holds {listed(others, 3)}")
-    for mark, why in NOT_OURS.items():
-        found = [_named(item) for item in checkpoint.resources if item.get(mark)]
-        if found:
-            raise StaysError(f"{listed(found, 3)} {why}")
-    for item in checkpoint.resources:
-        more = sorted(mapping_at(item, "outputs").keys() - OUTPUTS) if item.get("type") == STACK else []
-        if more:
-            raise StaysError(f"a Pulumi program took its stack over: it exports {listed(more, 3)}")
-
-
-def _objects(checkpoint: Checkpoint, app: TrackedApp) -> tuple[AppObject, ...]:
+def _objects(checkpoint: Checkpoint, app: TrackedApp) -> Sequence[AppObject]:
     """Return the objects of a run, the job object first.
 
     Raises:
@@ -156,7 +308,27 @@ def _objects(checkpoint: Checkpoint, app: TrackedApp) -> tuple[AppObject, ...]:
         if namespace != app.namespace:
             raise StaysError(f"its stack has {one}, which is in another namespace than the app")
         found += [one] if one not in found else []
-    return tuple(found)
+    return found
+
+
+def _live(view: ClusterView, objects: Sequence[AppObject], app: TrackedApp) -> tuple[AppObject, ...]:
+    """Return the objects that still exist, as they are now.
+
+    Raises:
+        StaysError: The cluster has another launch of the app, or an object that its launch did not create.
+    """
+    live: list[AppObject] = []
+    for one in objects:
+        found = view.origin.get(one.kind, one.namespace, one.name) or {}
+        is_own, is_same = is_of_launch(app.launches, found), text_at(found, "metadata", "uid") == one.uid
+        if is_own and not is_same and one.uid == app.uid:
+            raise StaysError("its cluster has a later run of it")
+        if is_same and not is_own:
+            raise StaysError(f"its stack has {one}, which its launch did not create")
+        if is_same:
+            version = text_at(found, "metadata", "resourceVersion")
+            live.append(replace(one, version=version, going=is_being_deleted(found)))
+    return tuple(live)
 
 
 def _named(item: Mapping[str, Any]) -> str:

@@ -147,8 +147,8 @@ def _look_later(shared: ControllerParts, app: TrackedApp, view: ClusterView, fou
     watched, unwatched_s = view.job_object(app) is not None, shared.timing.unwatched_s
     if found is None:
         if watched:
-            shared.queue.add(app.key, BEHIND_S)
+            shared.queue_of(app.key).add(app.key, BEHIND_S)
     elif found.look.changing:
-        shared.queue.add(app.key, unwatched_s, pending=False)
+        shared.queue_of(app.key).add(app.key, unwatched_s, pending=False)
     elif not found.look.gone and not watched:
-        shared.queue.add(app.key, BEHIND_S if view.is_synced(app) else unwatched_s, pending=False)
+        shared.queue_of(app.key).add(app.key, BEHIND_S if view.is_synced(app) else unwatched_s, pending=False)

@@ -1,7 +1,7 @@
 """Retention: forgets apps of `torchx run` that ended long ago, with objects, archived logs, index entry and stack.
 
 The stack goes last, so that a removal that was interrupted anywhere is completed by the next pass. What may go is
-decided by `DueApps`, before each step. docs/controller.md has the rules.
+decided by `Forgettable`, before each step. docs/controller.md has the rules.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchx_pulumi.controller.due_apps import Due, DueApps, observed_of
-from torchx_pulumi.controller.forgettable import AppObject, StaysError
+from torchx_pulumi.controller.forgettable import AppObject, Due, Forgettable, StaysError, observed_of
 from torchx_pulumi.controller.settings import RetentionSettings
 from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
-from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
+from torchx_pulumi.log_archive import Archive, open_archive
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.text import one_line
 from torchx_pulumi.runs.driver import Forgotten
@@ -46,28 +45,13 @@ class _Tries:
 class Retention:
     """Forgets apps. Used by one thread at a time."""
 
-    def __init__(
-        self,
-        shared: ControllerParts,
-        settings: RetentionSettings,
-        *,
-        opened_archive: Callable[[str], Archive] = open_archive,
-        index: RunIndex | None = None,
-    ) -> None:
-        """Take the dependencies.
-
-        Args:
-            shared: What the parts of the controller share.
-            settings: What is forgotten, and when.
-            opened_archive: Opens an archive by its URL.
-            index: The apps that this user launched from here. None: the index in this user's state folder.
-        """
+    def __init__(self, shared: ControllerParts, settings: RetentionSettings, index: RunIndex) -> None:
+        """Take what the parts of the controller share, the ages, and the apps that this user launched from here."""
         self.settings = settings
         self._shared = shared
         self._reporter = shared.reporter
-        self._opened_archive = opened_archive
-        self._index = index or RunIndex()
-        self._due = DueApps(shared, settings, self._index)
+        self._index = index
+        self._forgettable = Forgettable(shared, settings, index)
         self._tries: defaultdict[AppKey, _Tries] = defaultdict(_Tries)
 
     def run(self, stopped: threading.Event) -> None:
@@ -108,7 +92,7 @@ class Retention:
         known = {app.key: app for app in self._shared.tracked.apps()}
         for key in self._tries.keys() - known.keys():
             del self._tries[key]
-        found = {key: self._due.due_at(app, observed_of(app)) for key, app in known.items()}
+        found = {key: self._forgettable.due_at(app, observed_of(app)) for key, app in known.items()}
         due = {key: at for key, at in found.items() if at is not None and at <= self._shared.now()}
         now = self._shared.clock()
         # Those that wait come first: another one is not begun where there is no time to complete it.
@@ -130,8 +114,8 @@ class Retention:
         goes, stays = [], []
         for app in sorted(self._shared.tracked.apps(), key=lambda one: (str(one.stack), one.urn)):
             try:
-                seen = self._due.seen(app)
-                at = self._due.due_at(app, seen)
+                seen = self._forgettable.seen(app)
+                at = self._forgettable.due_at(app, seen)
                 if at is None or at > self._shared.now():
                     continue
                 if self._shared.tracked.is_locked(app):
@@ -139,7 +123,7 @@ class Retention:
                     continue
                 text = self._shared.tracked.text(app)
                 if text is not None:
-                    due = self._due.find(app, text, seen)
+                    due = self._forgettable.find(app, text, seen)
                     goes.append((due, self._extent(due)))
             except (StaysError, TorchxPulumiError, OSError, *DAMAGED) as error:
                 stays.append((app, str(error)))
@@ -148,19 +132,19 @@ class Retention:
     def show(self) -> None:
         """Write on stdout what would be forgotten now, and what stays although it is old enough."""
         goes, stays = self.preview()
-        lines = [f"{_count(len(goes), 'app')} would be forgotten:"]
-        for due, extent in goes:
-            app = due.stack.app
-            lines.append(f"  {one_line(f'{app.app_id}: stack {app.stack} ({due.ended}), {extent}')}")
-        lines.append(f"{_count(len(stays), 'app')} would stay, although old enough:")
-        lines += [f"  {one_line(f'{app.app_id}: stack {app.stack}, {why}')}" for app, why in stays]
-        sys.stdout.write("\n".join([*lines, ""]))
+        whole = [(due.app, f"({due.ended}), {extent}") for due, extent in goes]
+        sys.stdout.write(f"{_count(len(whole), 'app')} would be forgotten:\n")
+        for app, words in whole:
+            sys.stdout.write(f"  {one_line(f'{app.app_id}: stack {app.stack} {words}')}\n")
+        sys.stdout.write(f"{_count(len(stays), 'app')} would stay, although old enough:\n")
+        for app, why in stays:
+            sys.stdout.write(f"  {one_line(f'{app.app_id}: stack {app.stack}, {why}')}\n")
         sys.stdout.flush()
 
     def _extent(self, due: Due) -> str:
         """Return what goes with an app, in words."""
         names = ", ".join(map(str, due.objects)) or "no objects"
-        runs = [run for archive, job in self._archives(due) for _, run in archive.read(archive.index(job))]
+        runs = [run for archive in self._archives(due) for _, run in archive.read(archive.index(due.job))]
         return f"{names}; {_count(len(runs), 'archived log')} of {_count(sum(run.bytes for run in runs), 'byte')}"
 
     def _try(self, app: TrackedApp, tries: _Tries) -> bool:
@@ -174,14 +158,12 @@ class Retention:
                 tries.not_before = self._shared.clock() + self.settings.stays_s
                 return False
             tries.why = str(error)
-        except ClusterError as error:
-            tries.why = str(error)
-            # The watch reports a cluster that is away.
-            if not error.retryable and error.reason != "Conflict":
-                tries.why, problem = f"{error}; docs/permissions.md has what it takes", f"forget in {error.reason}"
-                tries.hindered = HINDRANCES_SHOWN
         except (TorchxPulumiError, OSError, *DAMAGED) as error:
             tries.why = str(error)
+            # The watch reports a cluster that is away.
+            if isinstance(error, ClusterError) and not error.retryable and error.reason != "Conflict":
+                tries.why, problem = f"{error}; docs/permissions.md has what it takes", f"forget in {error.reason}"
+                tries.hindered = HINDRANCES_SHOWN
         except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
             tries.why, again_s = f"{type(error).__name__}: {error}; please report this error", self.settings.stays_s
             tries.hindered = HINDRANCES_SHOWN
@@ -196,7 +178,7 @@ class Retention:
         return False
 
     def _step(self, app: TrackedApp, tries: _Tries) -> bool:
-        """Take the next step with an app; return whether something was removed.
+        """Delete the objects of an app, or everything else if it has none; return whether something was removed.
 
         Raises:
             StaysError: It stays.
@@ -206,47 +188,35 @@ class Retention:
         text = self._shared.tracked.text(app)
         if text is None:
             return False
-        due, archiver = self._due.find(app, text), self._shared.archiver
+        due, archiver = self._forgettable.find(app, text), self._shared.archiver
         is_copying = archiver is not None and archiver.is_copying(due.job.uid)
         tries.waits = is_copying or bool(due.objects)
-        if due.objects:
-            return self._delete_objects(app)
-        return not is_copying and self._remove(app, tries, due)
-
-    def _delete_objects(self, app: TrackedApp) -> bool:
-        """Delete the objects of an app, each only as it was when the app was found to have ended."""
-        deleted: list[AppObject] = []
-
-        def delete(text: str) -> bool:
-            due = self._due.find(app, text)
-            for one in due.objects if self._shared.leading() else ():
-                if not one.going:
-                    due.view.origin.delete(one.kind, one.namespace, one.name, uid=one.uid, version=one.version)
-                    deleted.append(one)
+        if is_copying and not due.objects:
             return False
+        deleted: list[AppObject] = []
+        logs = 0 if due.objects else sum(archive.remove(due.job) for archive in self._archives(due))
+
+        def decide(text: str) -> bool:
+            now = self._forgettable.find(app, text)
+            for one in now.objects if due.objects and self._shared.leading() else ():
+                if not one.going:
+                    # Only as it was when the app was found to have ended.
+                    now.view.origin.delete(one.kind, one.namespace, one.name, uid=one.uid, version=one.version)
+                    deleted.append(one)
+            if due.objects or now.objects or not self._shared.leading():
+                return False
+            # Before the stack: no pass would find an entry that is left over.
+            self._index.forget(now.entry)
+            return True
 
         try:
-            self._locked(app, delete)
+            outcome = self._locked(app, decide)
         finally:
             if deleted:
                 names = ", ".join(map(str, deleted))
                 self._reporter.line(f"{app.app_id}: deleted {names}, before stack {app.stack} is forgotten")
-        return bool(deleted)
-
-    def _remove(self, app: TrackedApp, tries: _Tries, due: Due) -> bool:
-        """Remove archived logs, index entry and stack of an app without objects."""
-        logs = sum(archive.remove(job) for archive, job in self._archives(due))
-
-        def go(text: str) -> bool:
-            now = self._due.find(app, text)
-            if now.objects or not self._shared.leading():
-                return False
-            # Before the stack: no pass would find an entry that is left over.
-            self._index.forget(now.stack.entry)
-            return True
-
-        if self._locked(app, go) is not Forgotten.REMOVED:
-            return False
+        if outcome is not Forgotten.REMOVED:
+            return bool(deleted)
         # The next listing of the backend drops the app.
         tries.not_before = self._shared.clock() + self.settings.stays_s
         with_logs = f" and {_count(logs, 'archived log')}" if logs else ""
@@ -279,9 +249,9 @@ class Retention:
             raise StaysError(why, passing=True)
         return outcome
 
-    def _archives(self, due: Due) -> list[tuple[Archive, ArchivedJob]]:
+    def _archives(self, due: Due) -> list[Archive]:
         """Return the archives that may have logs of an app, of those that this controller uses."""
-        return [(self._opened_archive(url), due.job) for url in self.settings.archives.having(due.stack.app)]
+        return [open_archive(url) for url in self.settings.archives.having(due.app)]
 
 
 def _count(number: int, word: str) -> str:

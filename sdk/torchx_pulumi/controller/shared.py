@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -20,6 +20,22 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.driver import Driver
 
 
+@dataclass(slots=True)
+class AppWork:
+    """What this process did with an app; times are monotonic."""
+
+    looked_at: float = 0.0
+    """When it was last looked at."""
+    took_s: float = 0.0
+    """How long that took."""
+    written_at: float | None = None
+    """When its stack was last written. None: not by this process."""
+    failing_since: float | None = None
+    """Since when its stack cannot be written. None: it can."""
+    passed: tuple[str | None, str | None] | None = None
+    """Uid and archive of the app when its pods were passed to the archiver. None: they were not."""
+
+
 @dataclass(slots=True, kw_only=True)
 class ControllerParts:
     """What the parts of a controller share. Each part is for use by several threads."""
@@ -30,8 +46,8 @@ class ControllerParts:
     """Writes and removes stacks."""
     reporter: Reporter
     """Takes lines."""
-    queue: WorkQueue[AppKey] = field(default_factory=WorkQueue)
-    """Apps that have to be looked at."""
+    queues: Mapping[str, WorkQueue[AppKey]] = field(default_factory=dict)
+    """Backend to its apps that have to be looked at. One that does not answer occupies no worker of another one."""
     views: Sequence[ClusterView] = ()
     """The watched clusters."""
     fleet: LiveFleet | None = None
@@ -47,6 +63,23 @@ class ControllerParts:
     """The time of observations, and by which apps are old; aware."""
     stopped: threading.Event = field(default_factory=threading.Event)
     """Set when the controller ends."""
+    work: dict[AppKey, AppWork] = field(default_factory=dict)
+    """What was done with each app (`work_of`)."""
+
+    def queue_of(self, key: AppKey) -> WorkQueue[AppKey]:
+        """Return the queue of an app."""
+        return self.queues[key[0]]
+
+    def work_of(self, key: AppKey) -> AppWork:
+        """Return what was done with an app."""
+        return self.work.setdefault(key, AppWork())
+
+    def drop(self, key: AppKey) -> None:
+        """Forget an app whose stack or component is gone."""
+        self.work.pop(key, None)
+        self.queue_of(key).succeeded(key)
+        for words in ("unwritable", "restored", "write", "error"):
+            self.reporter.forget(f"{words} {key}")
 
     def view_of(self, app: TrackedApp) -> ClusterView | None:
         """Return the watched cluster of an app's run: with its job object, else where it was seen or launched."""

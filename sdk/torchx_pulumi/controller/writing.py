@@ -5,6 +5,7 @@ docs/decisions/0017 has the rules.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -31,25 +32,22 @@ class StackWriter:
     def __init__(self, shared: ControllerParts, *, program_stacks: bool) -> None:
         """Take what the parts of the controller share, and whether stacks of users' own programs are written too."""
         self._shared = shared
-        self._queue, self._reporter, self._tracked = shared.queue, shared.reporter, shared.tracked
-        self._timing = shared.timing
+        self._reporter, self._tracked, self._timing = shared.reporter, shared.tracked, shared.timing
         self._program_stacks = program_stacks
-        self._written_at: dict[AppKey, float] = {}
-        self._failing_since: dict[AppKey, float] = {}
         self._success_at: dict[str, float] = {}
         self._guard = threading.Lock()
         self._outcomes: Counter[tuple[str, str]] = Counter()
 
     def settle(self, key: AppKey) -> None:
         """Write what is seen of an app, if its stack says something else, or add the app to the queue again."""
-        app = self._tracked.app(key)
+        app, queue = self._tracked.app(key), self._shared.queue_of(key)
         if app is None:
-            self._forget(key)
+            self._shared.drop(key)
             return
         if app.of_later_release:
             words = f"stack {app.stack} is left alone: a later release wrote its outputs; upgrade this one"
             self._reporter.once(f"unwritable {key}", f"{app.app_id}: {words}")
-            self._queue.succeeded(key)
+            queue.succeeded(key)
             return
         writes = self._is_written(app)
         if not writes and self._shared.fleet is None:
@@ -58,7 +56,7 @@ class StackWriter:
             sighting = look_for(self._shared, app, to_write=writes)
         except ClusterError:
             # The watch reports a cluster that is away.
-            self._queue.retry(key)
+            queue.retry(key)
             return
         if sighting is None:
             return
@@ -69,20 +67,20 @@ class StackWriter:
         self._say_if_behind(app, sighting.look)
         observed = sighting.observed or app.observed
         if read_state(observed.get("state")) in WAITS and not sighting.look.gone:
-            self._queue.add(key, self._timing.recheck_s, pending=False)
+            queue.add(key, self._timing.recheck_s, pending=False)
         if is_told(observed, app.observed):
             self._settled(app)
         elif writes:
             self._write_if_due(app, sighting.look, observed)
         else:
-            self._queue.succeeded(key)
+            queue.succeeded(key)
 
     def stand_by(self) -> None:
         """Drop the problems of writes: another process has them now."""
         for backend in {app.backend for app in self._tracked.apps()}:
             self._reporter.forget(f"writes {backend}")
-        for key in [*self._failing_since]:
-            self._failing_since.pop(key, None)
+        for key, work in [*self._shared.work.items()]:
+            work.failing_since = None
             self._reporter.forget(f"write {key}")
 
     def outcomes(self) -> dict[tuple[str, str], int]:
@@ -108,20 +106,13 @@ class StackWriter:
             )
             self._reporter.once(f"restored {app.key}", words)
 
-    def _forget(self, key: AppKey) -> None:
-        for table in (self._written_at, self._failing_since):
-            table.pop(key, None)
-        for words in ("unwritable", "restored", "write"):
-            self._reporter.forget(f"{words} {key}")
-        self._queue.succeeded(key)
-
     def _write_if_due(self, app: TrackedApp, look: Look, observed: Mapping[str, Any]) -> None:
         """Write what the stack does not have, now or when it is due."""
         has_ended = weight(observed) is not Weight.ACTIVE
-        every_s, now = self._timing.write_every_s, self._shared.clock()
-        wait_s = 0.0 if has_ended else self._written_at.get(app.key, now - every_s) + every_s - now
-        if wait_s > 0:
-            self._queue.add(app.key, wait_s)
+        written_at = self._shared.work_of(app.key).written_at
+        since_s = math.inf if written_at is None else self._shared.clock() - written_at
+        if not has_ended and since_s < self._timing.write_every_s:
+            self._shared.queue_of(app.key).add(app.key, self._timing.write_every_s - since_s)
         elif self._shared.leading():
             self._write(app, StackChange(uid=app.uid or "", look=look), has_ended=has_ended)
 
@@ -131,7 +122,7 @@ class StackWriter:
             self._tracked.note_answer(key, written.answer)
         if written.outcome is Recorded.WRITTEN:
             written_app = self._tracked.app(key) or app
-            self._written_at[key] = self._success_at[app.backend] = self._shared.clock()
+            self._shared.work_of(key).written_at = self._success_at[app.backend] = self._shared.clock()
             self._reporter.end(f"writes {app.backend}", f"backend {app.backend}: stacks can be written again")
             state, reason = written_app.observed.get("state"), written_app.observed.get("reason")
             self._reporter.line(f"{app.app_id}: {state} ({reason}) is in stack {app.stack}")
@@ -141,7 +132,7 @@ class StackWriter:
             if now is not None and now.uid == app.uid:
                 self._settled(now)
             elif now is not None:
-                self._queue.retry(key)
+                self._shared.queue_of(key).retry(key)
         elif written.outcome is Recorded.LEFT and self._tracked.is_there(app.backend):
             self._left(app)
         else:
@@ -158,24 +149,25 @@ class StackWriter:
                 self._outcomes[app.backend, outcome] += 1
 
     def _left(self, app: TrackedApp) -> None:
-        now, again_s = self._tracked.reread(app), self._timing.left_again_s
+        now, again_s, queue = self._tracked.reread(app), self._timing.left_again_s, self._shared.queue_of(app.key)
         if now is None:
             return
         if now.of_later_release:
-            self._queue.add(app.key)
+            queue.add(app.key)
             return
         self._reporter.begin(
             f"writes {app.backend}",
             f"backend {app.backend}: stack {app.stack} cannot be written: there is no permission to write it, or the "
             f"checkpoint has a format that only the Pulumi CLI writes; it is tried again every {again_s:g} s",
         )
-        self._queue.add(app.key, again_s, pending=False)
+        queue.add(app.key, again_s, pending=False)
 
     def _deferred(self, app: TrackedApp, *, has_ended: bool) -> None:
-        now = self._shared.clock()
-        since = self._failing_since.setdefault(app.key, now)
+        now, work = self._shared.clock(), self._shared.work_of(app.key)
+        since = work.failing_since = now if work.failing_since is None else work.failing_since
         waits_for_lock = has_ended and now - since < LOCKED_S and self._is_locked(app)
-        self._queue.retry(app.key, self._timing.locked_retry_s if waits_for_lock else self._timing.longest_retry_s)
+        longest_s = self._timing.locked_retry_s if waits_for_lock else self._timing.longest_retry_s
+        self._shared.queue_of(app.key).retry(app.key, longest_s)
         if now - since < self._timing.failing_s:
             return
         why = (
@@ -194,10 +186,12 @@ class StackWriter:
             return False
 
     def _settled(self, app: TrackedApp) -> None:
-        self._queue.succeeded(app.key)
+        self._shared.queue_of(app.key).succeeded(app.key)
         for view in self._shared.views:
             view.forget(app.uid)
-        if self._failing_since.pop(app.key, None) is not None:
+        work = self._shared.work_of(app.key)
+        if work.failing_since is not None:
+            work.failing_since = None
             self._reporter.end(f"write {app.key}", f"{app.app_id}: stack {app.stack} is written again")
 
 

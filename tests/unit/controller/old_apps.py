@@ -20,7 +20,7 @@ from torchx_pulumi.controller.settings import RetentionSettings
 from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
+from torchx_pulumi.log_archive import ArchivedJob, open_archive
 from torchx_pulumi.log_archive.runs import archived_run, runs_of_pod
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.runs.driver import Driver
@@ -151,7 +151,6 @@ class OldApps:
         settings: RetentionSettings = SETTINGS,
         now: datetime = NOW,
         further: Sequence[str] = (),
-        opened_archive: Callable[[str], Archive] = open_archive,
         **options: Any,
     ) -> Iterator[Retention]:
         """Yield a retention over the world as it is now, and further backends."""
@@ -170,7 +169,7 @@ class OldApps:
             **options,
         )
         archives = ArchiveRules(own=str(self.logs), allowed=[str(self.world.root / "own")])
-        yield Retention(shared, replace(settings, archives=archives), index=self.index, opened_archive=opened_archive)
+        yield Retention(shared, replace(settings, archives=archives), self.index)
 
     def forget(self, *, timeout_s: float = 5.0, **options: Any) -> None:
         """Forget what is due."""
@@ -182,7 +181,7 @@ class OldApps:
         with self.retention(**options) as retention:
             goes, stays = retention.preview()
         return (
-            {due.stack.app.app_id: extent for due, extent in goes},
+            {due.app.app_id: extent for due, extent in goes},
             {app.app_id: why for app, why in stays},
         )
 

@@ -46,12 +46,12 @@ def test_an_app_of_many_pods_whose_looks_take_long_is_looked_at_less_often(
     tmp_path: Path, took_s: float, pause_s: float
 ) -> None:
     world = World(root=tmp_path)
-    settings = ControllerSettings(backends=())
-    controller = Controller(settings, {}, world.driver(), Reporter(world.lines.append))
     key, begun = tracked_app("a").key, time.monotonic()
-    controller._changes.looked_at[key] = begun, took_s
-    controller._changes.dirty(key, 0.0)
-    assert controller._shared.queue.take() == key
+    controller = Controller(ControllerSettings(backends=(key[0],)), {}, world.driver(), Reporter(world.lines.append))
+    work = controller._shared.work_of(key)
+    work.looked_at, work.took_s = begun, took_s
+    controller.dirty(key, 0.0)
+    assert controller._shared.queue_of(key).take() == key
     assert pause_s <= time.monotonic() - begun < pause_s + 0.25
 
 

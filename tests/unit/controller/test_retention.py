@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller import Controller, ControllerSettings, retention
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.checks import check_permissions, check_retention, check_settings
 from torchx_pulumi.controller.reporting import Reporter
@@ -614,11 +614,13 @@ class killing:
         self._undo = lambda: cluster.__dict__.pop("delete")
         cluster.__dict__["delete"] = delete
         self._index, old.index = old.index, Index(old.world.root / "runs")
-        return {"driver": Driver(), "opened_archive": lambda url: Archive(Storage(Path(url)), url)}
+        self._open, retention.open_archive = retention.open_archive, lambda url: Archive(Storage(Path(url)), url)
+        return {"driver": Driver()}
 
     def __exit__(self, *_: object) -> None:
         self._undo()
         self._old.index = self._index
+        retention.open_archive = self._open
 
 
 def test_one_app_that_cannot_be_forgotten_is_said_once_and_prevents_no_other(old: OldApps) -> None:

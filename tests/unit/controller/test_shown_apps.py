@@ -118,8 +118,9 @@ def test_an_app_that_is_gone_from_its_cluster_is_shown_so_and_asked_for_once(wor
         wait_for(shows(fleet, app, "UNKNOWN", "NotFound"))
         count = asked.count(app.name)
         for _ in range(3):
-            controller._shared.queue.add(only(fleet).app.key)
-            assert controller._shared.queue.wait_until_idle(5.0)
+            queue = controller._shared.queue_of(only(fleet).app.key)
+            queue.add(only(fleet).app.key)
+            wait_for(lambda: not queue.pending())
         assert asked.count(app.name) == count
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from prometheus_client.parser import text_string_to_metric_families
-from torchx_pulumi.controller.figures import ControllerFigures, WatchState
+from torchx_pulumi.controller.controller import ControllerFigures, WatchState
 from torchx_pulumi.web.metrics import ControllerMetrics
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)

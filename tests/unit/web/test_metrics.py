@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torchx_pulumi.controller.figures import WatchState
+from torchx_pulumi.controller.controller import WatchState
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import Fleet
 from torchx_pulumi.fleet.render import to_prometheus

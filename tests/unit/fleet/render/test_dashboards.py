@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from torchx_pulumi.controller.figures import WatchState
+from torchx_pulumi.controller.controller import WatchState
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import Fleet, StackName
 from torchx_pulumi.fleet.collect.row import build_row
