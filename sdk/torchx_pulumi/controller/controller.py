@@ -40,7 +40,7 @@ MOST_PAUSE_S = 1.0
 """Longest of these pauses: an end is written soon after it is seen."""
 
 LISTING_PAUSES_S = ((10.0, 1.0), (30.0, 2.0), (50.0, 4.0), (58.0, 8.0), (74.0, 16.0))
-"""Age of a job object whose stack is not known, up to which backends are listed with a pause: it may be launched now."""
+"""Up to which age of a job object without a known stack backends are listed with a pause: its launch may be running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +182,6 @@ class Controller(ChangeListener):
                 if each.is_served and (key not in found or found[key].lag_s < each.lag_s):
                     found[key] = WatchState(cluster=key[0], kind=key[1], namespace=key[2], lag_s=each.lag_s)
         return [*found.values()]
-
-    def view_of(self, app: TrackedApp) -> ClusterView | None:
-        """Return the watched cluster of an app's run; see `ControllerParts.view_of`."""
-        return self._shared.view_of(app)
 
     def view_of(self, app: TrackedApp) -> ClusterView | None:
         """Return the watched cluster of an app's run; see `ControllerParts.view_of`."""

@@ -17,7 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def start_thread(target: Callable[[], object], name: str) -> threading.Thread:
-    """Start a thread of the controller: a daemon, as a server that does not answer must not keep the process running."""
+    """Start a daemon thread: a server that does not answer must not keep the process running."""
     thread = threading.Thread(target=target, name=f"controller {name}", daemon=True)
     thread.start()
     return thread

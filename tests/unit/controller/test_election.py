@@ -42,7 +42,6 @@ class Hall:
             changed=lambda _: None,
             clock=lambda: self.now_s + ahead_s,
             now=lambda: datetime.fromtimestamp(BEGIN.timestamp() + self.now_s + ahead_s, timezone.utc),
-            chance=lambda: 0.5,
         )
 
     @property
@@ -52,7 +51,8 @@ class Hall:
 
 
 @pytest.fixture
-def hall() -> Hall:
+def hall(monkeypatch: pytest.MonkeyPatch) -> Hall:
+    monkeypatch.setattr("random.random", lambda: 0.5)
     return Hall()
 
 

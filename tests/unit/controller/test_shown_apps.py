@@ -116,9 +116,8 @@ def test_an_app_that_is_gone_from_its_cluster_is_shown_so_and_asked_for_once(wor
     world.cluster.get = counted  # type: ignore[method-assign]
     with world.controller(fleet=fleet) as controller:
         wait_for(shows(fleet, app, "UNKNOWN", "NotFound"))
-        count = asked.count(app.name)
+        count, queue = asked.count(app.name), controller._shared.queue_of(only(fleet).app.key)
         for _ in range(3):
-            queue = controller._shared.queue_of(only(fleet).app.key)
             queue.add(only(fleet).app.key)
             wait_for(lambda: not queue.pending())
         assert asked.count(app.name) == count
