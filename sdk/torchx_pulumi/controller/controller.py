@@ -9,27 +9,23 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import partial
 
-from torchx_pulumi.controller.archiving import LogArchiver
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.observing import ChangeListener, ClusterView
-from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
-from torchx_pulumi.controller.settings import ControllerSettings, ControllerTiming
 from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
-from torchx_pulumi.controller.tracked import TrackedStacks, stack_words
-from torchx_pulumi.controller.work_queue import WorkQueue, start_thread, wait_until
+from torchx_pulumi.controller.tracked import stack_words
+from torchx_pulumi.controller.work_queue import start_thread, wait_until
 from torchx_pulumi.controller.writing import StackWriter
 from torchx_pulumi.fleet.collect.row import STALE_AFTER_S
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.text import one_line
-from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.backend import without_credentials
 
@@ -86,59 +82,22 @@ class _Listing:
 class Controller(ChangeListener):
     """Keeps the outputs of stacks current, and passes pods to the archive."""
 
-    def __init__(
-        self,
-        settings: ControllerSettings,
-        clusters: Mapping[str, Cluster],
-        driver: Driver,
-        reporter: Reporter,
-        *,
-        archiver: LogArchiver | None = None,
-        fleet: LiveFleet | None = None,
-        leading: Callable[[], bool] = lambda: True,
-        timing: ControllerTiming | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    ) -> None:
-        """Take the dependencies; nothing is started or asked yet.
-
-        Args:
-            settings: What to watch and write.
-            clusters: Name for messages to cluster.
-            driver: Writes stacks.
-            reporter: Takes lines.
-            archiver: Copies logs. None: logs are not archived.
-            fleet: Takes all apps as they are seen. None: there are no pages.
-            leading: Returns whether this process writes. `lead_changed` follows a change.
-            timing: Times between steps. None: the defaults.
-            now: The time of observations, aware.
-        """
-        self._settings = settings
-        self._timing = timing = timing or ControllerTiming()
-        self._reporter = reporter
-        only_shows = settings.retention is not None and settings.retention.dry_run
-        self._tracked = TrackedStacks(settings.backends, reporter, fleet=fleet, now=now)
-        self._shared = ControllerParts(
-            tracked=self._tracked,
-            driver=driver,
-            reporter=reporter,
-            queues={
-                backend: WorkQueue(retry_s=timing.retry_s, longest_retry_s=timing.longest_retry_s)
-                for backend in settings.backends
-            },
-            fleet=fleet,
-            archiver=None if only_shows else archiver,
-            leading=leading,
-            timing=timing,
-            now=now,
-        )
-        self._shared.views = [
-            ClusterView(name, cluster, self._tracked, self, namespaces=settings.namespaces or None)
+    def __init__(self, parts: ControllerParts, clusters: Mapping[str, Cluster]) -> None:
+        """Take the parts, and the clusters by their names in messages; nothing is started or asked yet."""
+        self._shared = parts
+        self._settings, self._timing = parts.settings, parts.timing
+        self._reporter, self._tracked = parts.reporter, parts.tracked
+        parts.views = [
+            ClusterView(name, cluster, parts.tracked, self, namespaces=self._settings.namespaces or None)
             for name, cluster in clusters.items()
         ]
-        self._writer = StackWriter(self._shared, program_stacks=settings.program_stacks)
-        self._retention = settings.retention and Retention(self._shared, settings.retention, RunIndex())
-        self._listings = {backend: _Listing() for backend in settings.backends}
-        self._cleared = set(settings.backends if only_shows else ())
+        self._writer = StackWriter(parts)
+        retention = self._settings.retention
+        self._retention = retention and Retention(parts, retention, RunIndex())
+        self._listings = {backend: _Listing() for backend in self._settings.backends}
+        only_shows = retention is not None and retention.dry_run
+        self._archiver = None if only_shows else parts.archiver
+        self._cleared = set(self._settings.backends if only_shows else ())
         """Backends that are not searched for locks which an earlier process of this controller held when killed."""
         self._unknown: dict[str, float] = {}
         """Uid of a job object whose stack is not known, to when it was first seen."""
@@ -206,7 +165,7 @@ class Controller(ChangeListener):
 
     def pod_changed(self, view: ClusterView, key: AppKey, pod: Manifest, *, deleted: bool) -> None:
         """Pass a pod to the archive."""
-        app, archiver = self._tracked.app(key), self._shared.archiver
+        app, archiver = self._tracked.app(key), self._archiver
         if archiver is not None and app is not None and self.is_leading:
             archiver.pod_changed(app, view.origin, pod, view.seen_job_object(app), deleted=deleted)
 
@@ -228,8 +187,8 @@ class Controller(ChangeListener):
         shared = self._shared
         threads = [start_thread(partial(self._list_again, one), f"stacks of {one}") for one in self._settings.backends]
         wait_until(lambda: all(one.ended.is_set() for one in self._listings.values()), stop, self._first_s)
-        if shared.archiver is not None:
-            shared.archiver.start()
+        if self._archiver is not None:
+            self._archiver.start()
         for view in shared.views:
             view.watched.start()
         synced = wait_until(lambda: all(view.watched.is_settled for view in shared.views), stop, self._timing.sync_s)
@@ -266,16 +225,16 @@ class Controller(ChangeListener):
             f"{stack_words(self._tracked.apps())} of {', '.join(self._settings.backends)}; stacks of programs are "
             f"{'written too' if self._settings.program_stacks else 'not written (--program-stacks)'}"
         )
-        if self._shared.archiver is not None:
-            self._reporter.line(self._shared.archiver.summary())
+        if self._archiver is not None:
+            self._reporter.line(self._archiver.summary())
         if not synced and not stop.is_set():
             self._reporter.line(f"not everything is listed after {self._timing.sync_s:g} s; what is listed is used")
 
     def _converge(self, stop: threading.Event) -> None:
         end = time.monotonic() + self._timing.once_s
         wait_until(lambda: not self._pending(), stop, self._timing.once_s)
-        if self._shared.archiver is not None and not stop.is_set():
-            self._shared.archiver.wait_until_idle(max(end - time.monotonic(), 1.0))
+        if self._archiver is not None and not stop.is_set():
+            self._archiver.wait_until_idle(max(end - time.monotonic(), 1.0))
         if self._retention:
             self._retention.run_once(stop, end - time.monotonic())
 
@@ -290,8 +249,8 @@ class Controller(ChangeListener):
         shared.stopped.set()
         self._wake_listings()
         ending = [start_thread(view.watched.stop, f"stop {view.name}") for view in shared.views]
-        if shared.archiver is not None:
-            ending.append(start_thread(partial(shared.archiver.stop, self._timing.stop_s), "stop archive"))
+        if self._archiver is not None:
+            ending.append(start_thread(partial(self._archiver.stop, self._timing.stop_s), "stop archive"))
         end = time.monotonic() + self._timing.stop_s
         threads = [*ending, *threads]
         for thread in threads:

@@ -11,11 +11,11 @@ from typing import Any
 
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import latest
-from torchx_pulumi.controller.looking import look_at
 from torchx_pulumi.controller.observing import WAITS, ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
+from torchx_pulumi.controller.writing import look_at
 from torchx_pulumi.fleet.collect import FleetRow, StackName
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.fleet.collect.live import Target, find_target

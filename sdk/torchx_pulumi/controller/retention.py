@@ -1,31 +1,126 @@
 """Retention: forgets apps of `torchx run` that ended long ago, with objects, archived logs, index entry and stack.
 
-The stack goes last, so that a removal that was interrupted anywhere is completed by the next pass. What may go is
-decided by `Forgettable`, before each step. docs/controller.md has the rules.
+The stack goes last, so that a removal that was interrupted anywhere is completed by the next pass. Before each step it
+is decided anew whether the app may go: only if everything in its stack is known, one app of `torchx run` and nothing
+else, and if stack, history, index and cluster agree that its run has ended. docs/controller.md has the rules.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
 
-from torchx_pulumi.controller.forgettable import AppObject, Due, Forgettable, StaysError, observed_of
+from torchx_pulumi.apps.judge import judge
+from torchx_pulumi.apps.ownership import is_of_launch
+from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.settings import RetentionSettings
 from torchx_pulumi.controller.shared import ControllerParts
-from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
-from torchx_pulumi.log_archive import Archive, open_archive
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, read_stack_apps
+from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
+from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.model.text import one_line
+from torchx_pulumi.model.object_fields import is_being_deleted, items_at, mapping_at, text_at, time_at
+from torchx_pulumi.model.status import JobState, Reason, read_state
+from torchx_pulumi.model.text import listed, one_line
+from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.runs.driver import Forgotten
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.stack_state.checkpoint import DAMAGED
+from torchx_pulumi.stack_state.backend import backend_url, open_store
+from torchx_pulumi.stack_state.checkpoint import (
+    DAMAGED,
+    STACK,
+    WRITABLE_VERSIONS,
+    Checkpoint,
+    is_object,
+    parse_checkpoint,
+    read_notes,
+)
+from torchx_pulumi.stack_state.update_history import HISTORY, read_updates
+from torchx_pulumi.storage.owners import is_working
+from torchx_pulumi.storage.stores import READ_TIMEOUT_S
+
+OUTPUTS = frozenset({"torchx", "app_id", "app_handle", "state", "reason", "log_command"})
+"""Outputs of a stack of `torchx run`. Another one is of a program that took the app over."""
+
+NOT_OURS = {
+    "protect": "is protected",
+    "delete": "is deleted by the next update",
+    "pendingReplacement": "is deleted by the next update",
+    "retainOnDelete": "stays when its stack is deleted",
+    "external": "is not managed by its stack",
+}
+"""Mark of a resource to why its stack stays. A provider that is the default one has none of them."""
+
+SOON = (JobState.SUCCEEDED, JobState.CANCELLED)
+"""States of apps that are forgotten first. Failed ones, and those whose end was not seen, stay longer."""
+
+NOTE = re.compile(r"\.history\.(json|yaml|yml)(\.gz|\.zst)?$")
+"""End of the names of Pulumi's notes of updates."""
+
+OWN_UPDATE = "auto.inline"
+"""How `torchx run` starts an update, in Pulumi's note of it."""
+
 
 HINDRANCES_SHOWN = 5
 """Tries in a row that something passing prevented, after which a line says what."""
+
+
+class StaysError(Exception):
+    """An app is not forgotten. The message says why."""
+
+    def __init__(self, why: str, *, passing: bool = False) -> None:
+        """Say why.
+
+        Args:
+            why: The reason, in words.
+            passing: It may be gone in a moment, for example a lock. False: it stays until somebody changes something.
+        """
+        super().__init__(why)
+        self.passing = passing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppObject:
+    """An object of an app in its cluster."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    version: str | None = None
+    """Its resourceVersion. None: it was not read."""
+    going: bool = False
+    """It is being deleted."""
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """An app that may be forgotten now."""
+
+    app: TrackedApp
+    entry: RunEntry
+    """The note of the launch."""
+    view: ClusterView
+    ended: str
+    """How and when it ended, in words."""
+    objects: tuple[AppObject, ...]
+    """Those that still exist, the job object first."""
+
+    @property
+    def job(self) -> ArchivedJob:
+        """Return the job whose archived logs are its own: that of the uid in its stack, and of no other."""
+        return ArchivedJob(app_id=self.app.app_id, scheduler=self.app.scheduler, uid=self.app.uid or "")
 
 
 @dataclass(slots=True)
@@ -51,7 +146,6 @@ class Retention:
         self._shared = shared
         self._reporter = shared.reporter
         self._index = index
-        self._forgettable = Forgettable(shared, settings, index)
         self._tries: defaultdict[AppKey, _Tries] = defaultdict(_Tries)
 
     def run(self, stopped: threading.Event) -> None:
@@ -92,7 +186,7 @@ class Retention:
         known = {app.key: app for app in self._shared.tracked.apps()}
         for key in self._tries.keys() - known.keys():
             del self._tries[key]
-        found = {key: self._forgettable.due_at(app, observed_of(app)) for key, app in known.items()}
+        found = {key: self._due_at(app, _observed(app)) for key, app in known.items()}
         due = {key: at for key, at in found.items() if at is not None and at <= self._shared.now()}
         now = self._shared.clock()
         # Those that wait come first: another one is not begun where there is no time to complete it.
@@ -114,8 +208,8 @@ class Retention:
         goes, stays = [], []
         for app in sorted(self._shared.tracked.apps(), key=lambda one: (str(one.stack), one.urn)):
             try:
-                seen = self._forgettable.seen(app)
-                at = self._forgettable.due_at(app, seen)
+                seen = self._seen(app)
+                at = self._due_at(app, seen)
                 if at is None or at > self._shared.now():
                     continue
                 if self._shared.tracked.is_locked(app):
@@ -123,7 +217,7 @@ class Retention:
                     continue
                 text = self._shared.tracked.text(app)
                 if text is not None:
-                    due = self._forgettable.find(app, text, seen)
+                    due = self._find(app, text, seen)
                     goes.append((due, self._extent(due)))
             except (StaysError, TorchxPulumiError, OSError, *DAMAGED) as error:
                 stays.append((app, str(error)))
@@ -188,7 +282,7 @@ class Retention:
         text = self._shared.tracked.text(app)
         if text is None:
             return False
-        due, archiver = self._forgettable.find(app, text), self._shared.archiver
+        due, archiver = self._find(app, text), self._shared.archiver
         is_copying = archiver is not None and archiver.is_copying(due.job.uid)
         tries.waits = is_copying or bool(due.objects)
         if is_copying and not due.objects:
@@ -197,7 +291,7 @@ class Retention:
         logs = 0 if due.objects else sum(archive.remove(due.job) for archive in self._archives(due))
 
         def decide(text: str) -> bool:
-            now = self._forgettable.find(app, text)
+            now = self._find(app, text)
             for one in now.objects if due.objects and self._shared.leading() else ():
                 if not one.going:
                     # Only as it was when the app was found to have ended.
@@ -252,6 +346,220 @@ class Retention:
     def _archives(self, due: Due) -> list[Archive]:
         """Return the archives that may have logs of an app, of those that this controller uses."""
         return [open_archive(url) for url in self.settings.archives.having(due.app)]
+
+    def _find(self, app: TrackedApp, text: str, seen: Mapping[str, Any] | None = None) -> Due:
+        """Return an app that may be forgotten now.
+
+        Args:
+            app: The app as it was last read.
+            text: The checkpoint of its stack as it is now.
+            seen: What is seen of it where its stack does not have that yet. None: what the stack has counts.
+
+        Raises:
+            StaysError: It stays.
+            TorchxPulumiError: The stack cannot be read, or the cluster does not answer.
+            OSError: The history of the stack cannot be read.
+        """
+        checkpoint = parse_checkpoint(text)
+        for why in _foreign(checkpoint):
+            raise StaysError(why)
+        now, entry = _own_app(text, app)
+        objects = _objects(checkpoint, now)
+        seen = seen or _observed(now)
+        self._check_age(now, seen)
+        self._check_others(now, entry)
+        view = self._shared.cluster_of(now)
+        if view is None:
+            why = "its cluster or its namespace is not watched here, or is not known to be that of its launch"
+            raise StaysError(why)
+        # Before the look: whatever is resumed after it is not deleted in this version.
+        live = _live(view, objects, now)
+        ended_at = self._check_ended(now, view, seen, live)
+        ended = f"{seen.get('state')}, ended {format_time(ended_at)}"
+        return Due(app=now, entry=entry, view=view, ended=ended, objects=live)
+
+    def _due_at(self, app: TrackedApp, seen: Mapping[str, Any]) -> datetime | None:
+        """Return when an app is old enough. None: it has not ended, or is not one of `torchx run`."""
+        state, ended_at = read_state(seen.get("state")), _ended_at(seen)
+        gone = state is JobState.UNKNOWN and seen.get("reason") == Reason.NOT_FOUND.value
+        if not app.by_torchx or ended_at is None or not (state.terminal or gone):
+            return None
+        # A run that another one followed says nothing of it.
+        if app.uid is None or seen.get("uid") not in (None, app.uid):
+            return None
+        try:
+            return ended_at + (self.settings.after if state in SOON else self.settings.failed_after)
+        except OverflowError:
+            # A time that no clock shows, for example of a stack that was edited.
+            return None
+
+    def _seen(self, app: TrackedApp) -> Mapping[str, Any]:
+        """Return what the stack will have of an app once what is seen in its cluster is written."""
+        for view in self._shared.views if not app.state.terminal and not app.has_secrets else ():
+            look = view.look(app, self._shared.now())
+            found = None if look is None else judge(look, app.requested, app.observed or None)
+            if found is not None and read_state(found.get("state")).terminal:
+                return found
+        return _observed(app)
+
+    def _check_age(self, app: TrackedApp, seen: Mapping[str, Any]) -> None:
+        at = self._due_at(app, seen)
+        if at is None:
+            raise StaysError("it has not ended, or when it ended is not known", passing=True)
+        if at > self._shared.now():
+            raise StaysError(f"it is not old enough before {format_time(at)}", passing=True)
+
+    def _check_others(self, app: TrackedApp, entry: RunEntry) -> None:
+        """Check that no program was run on a stack, no other stack has its run, and no process changes it."""
+        # Opened each time: with the credentials of that time.
+        store = open_store(backend_url(app.backend), READ_TIMEOUT_S)
+        if store is None:
+            raise StaysError("its backend is written by the Pulumi CLI only")
+        names = [name for name in store.names(f"{HISTORY}/{app.stack}") if NOTE.search(name)]
+        updates = read_updates(store, app.stack, len(names))
+        if len(updates) < len(names):
+            raise StaysError("an update in its history cannot be read, so that it is not known what was run")
+        if any(update.kind == "update" and update.started_by != OWN_UPDATE for update in updates):
+            raise StaysError("a Pulumi program took its stack over")
+        for key in self._shared.tracked.of_uid(app.uid) - {app.key}:
+            raise StaysError(f"stack {key[1]} of {key[0]} names the same job object")
+        known = self._index.get(entry)
+        if known is None:
+            return
+        if known.stage is not Stage.LAUNCHED or is_working(known.owner):
+            raise StaysError("a process launches, changes or deletes it", passing=True)
+        if (known.launch, known.launched_at) != (entry.launch, entry.launched_at):
+            raise StaysError("this user's index of apps has another launch of its name", passing=True)
+
+    def _check_ended(
+        self, app: TrackedApp, view: ClusterView, seen: Mapping[str, Any], live: Sequence[AppObject]
+    ) -> datetime:
+        """Return when an app ended, by its stack and its cluster, where none of its pods runs."""
+        ended_at = _ended_at(seen)
+        if any(one.uid == app.uid and not one.going for one in live):
+            look = view.look_again(app, self._shared.now())
+            # What the cluster says by itself: an end in the stack is no reason to delete what runs.
+            now = None if look is None or look.gone else judge(look, app.requested, None)
+            if now is None:
+                raise StaysError("its objects change at this moment", passing=True)
+            if not read_state(now.get("state")).terminal:
+                raise StaysError(f"its cluster says that it is {now.get('state')}")
+            now = {**now, "observed_at": format_time(ended_at or self._shared.now())}
+            self._check_age(app, now)
+            ended_at = max(filter(None, (ended_at, _ended_at(now))))
+        if ended_at is None:
+            raise StaysError("when it ended is not known")
+        for pod in view.origin.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name)):
+            has_ended = text_at(pod, "status", "phase") in ("Succeeded", "Failed") or is_being_deleted(pod)
+            # A pod that outlived its job object may have lost its owner reference (`kubectl delete --cascade=orphan`).
+            if not has_ended and (app.owns(pod) or not items_at(pod, "metadata", "ownerReferences")):
+                raise StaysError(f"its pod {text_at(pod, 'metadata', 'name')} has not ended")
+        return ended_at
+
+
+def _observed(app: TrackedApp) -> Mapping[str, Any]:
+    """Return what the stack of an app has observed."""
+    return mapping_at(app.output.output, "observed")
+
+
+def _ended_at(seen: Mapping[str, Any]) -> datetime | None:
+    """Return when a run ended; where that is not known, or a node's clock was wrong, when its end was first seen."""
+    finished_at, queued_at = time_at(seen, "finished_at"), time_at(seen, "queued_at")
+    if finished_at is None or (queued_at is not None and finished_at < queued_at):
+        return time_at(seen, "observed_at")
+    return finished_at
+
+
+def _foreign(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield why a stack stays because of something in it that is not for us to remove."""
+    if checkpoint.version not in WRITABLE_VERSIONS:
+        yield f"its checkpoint has version {checkpoint.version}, this release knows {WRITABLE_VERSIONS}"
+    if checkpoint.pending:
+        yield "an operation on its stack was interrupted (`pulumi refresh`, `torchx-pulumi delete`)"
+    if others := [_named(item) for item in checkpoint.others()]:
+        yield f"its stack also holds {listed(others, 3)}"
+    for mark, why in NOT_OURS.items():
+        if found := [_named(item) for item in checkpoint.resources if item.get(mark)]:
+            yield f"{listed(found, 3)} {why}"
+    for item in checkpoint.resources:
+        more = sorted(mapping_at(item, "outputs").keys() - OUTPUTS) if item.get("type") == STACK else []
+        if more:
+            yield f"a Pulumi program took its stack over: it exports {listed(more, 3)}"
+
+
+def _own_app(text: str, app: TrackedApp) -> tuple[TrackedApp, RunEntry]:
+    """Return the only app of a stack as it is now, and the note of its launch.
+
+    Raises:
+        StaysError: The stack has another app, or one that is not only of `torchx run`.
+        DeployError: A newer release wrote the notes.
+    """
+    apps, (entry, record) = read_stack_apps(text, app.place, app.stack), read_notes(text)
+    if len(apps) != 1 or apps[0].urn != app.urn or entry is None or not apps[0].by_torchx:
+        raise StaysError("its stack does not have exactly the one app that `torchx run` launched")
+    now = apps[0]
+    if now.uid is None or now.uid != app.uid:
+        raise StaysError("it was launched again", passing=True)
+    names = {(one.namespace, one.job_name) for one in (entry, now, app)}
+    for stays, why in (
+        (now.has_secrets, "values of its outputs are secret, so that its stack is not kept current"),
+        (now.of_later_release, "a later release wrote its outputs"),
+        (record is not None and record.imported, "its job object was created by another program"),
+        (record is not None and record.attempt > 1, "a program of the user's launched it again"),
+        (len(names) > 1, "its notes are of another app; they were changed by hand"),
+    ):
+        if stays:
+            raise StaysError(why)
+    return now, entry
+
+
+def _objects(checkpoint: Checkpoint, app: TrackedApp) -> Sequence[AppObject]:
+    """Return the objects of a run, the job object first.
+
+    Raises:
+        StaysError: The state has an object that no launch creates, or that it does not identify.
+    """
+    job = app.variant.job_object
+    found = [AppObject(kind=job, namespace=app.namespace, name=app.job_name, uid=app.uid or "")]
+    allowed = {(kind.api_version, kind.kind): kind for kind in (job, *app.variant.companions)}
+    for item in filter(is_object, checkpoint.resources):
+        whole = {**mapping_at(item, "inputs"), **mapping_at(item, "outputs")}
+        kind = allowed.get((str(whole.get("apiVersion")), str(whole.get("kind"))))
+        name, uid = text_at(whole, "metadata", "name"), text_at(whole, "metadata", "uid")
+        if kind is None or name is None or uid is None:
+            raise StaysError(f"its stack has {_named(item)}, which no launch of this kind creates, or without a uid")
+        namespace = text_at(whole, "metadata", "namespace") or app.namespace
+        one = AppObject(kind=kind, namespace=namespace, name=name, uid=uid)
+        if kind == job and one != found[0]:
+            raise StaysError(f"its stack names {one} with another uid, name or namespace than its outputs")
+        if namespace != app.namespace:
+            raise StaysError(f"its stack has {one}, which is in another namespace than the app")
+        found += [one] if one not in found else []
+    return found
+
+
+def _live(view: ClusterView, objects: Sequence[AppObject], app: TrackedApp) -> tuple[AppObject, ...]:
+    """Return the objects that still exist, as they are now.
+
+    Raises:
+        StaysError: The cluster has another launch of the app, or an object that its launch did not create.
+    """
+    live: list[AppObject] = []
+    for one in objects:
+        found = view.origin.get(one.kind, one.namespace, one.name) or {}
+        is_own, is_same = is_of_launch(app.launches, found), text_at(found, "metadata", "uid") == one.uid
+        if is_own and not is_same and one.uid == app.uid:
+            raise StaysError("its cluster has a later run of it")
+        if is_same and not is_own:
+            raise StaysError(f"its stack has {one}, which its launch did not create")
+        if is_same:
+            version = text_at(found, "metadata", "resourceVersion")
+            live.append(replace(one, version=version, going=is_being_deleted(found)))
+    return tuple(live)
+
+
+def _named(item: Mapping[str, Any]) -> str:
+    return f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]!r}"
 
 
 def _count(number: int, word: str) -> str:

@@ -12,7 +12,7 @@ from torchx_pulumi.controller.archiving import LogArchiver
 from torchx_pulumi.controller.live_fleet import LiveFleet, live_id
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.reporting import Reporter
-from torchx_pulumi.controller.settings import ControllerTiming
+from torchx_pulumi.controller.settings import ControllerSettings, ControllerTiming
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.controller.work_queue import WorkQueue
@@ -38,24 +38,20 @@ class AppWork:
 
 @dataclass(slots=True, kw_only=True)
 class ControllerParts:
-    """What the parts of a controller share. Each part is for use by several threads."""
+    """What a controller is made of, and what its parts share. Each part is for use by several threads."""
 
-    tracked: TrackedStacks
-    """The apps in the stacks."""
+    settings: ControllerSettings
+    """What to watch and write."""
     driver: Driver
     """Writes and removes stacks."""
     reporter: Reporter
     """Takes lines."""
-    queues: Mapping[str, WorkQueue[AppKey]] = field(default_factory=dict)
-    """Backend to its apps that have to be looked at. One that does not answer occupies no worker of another one."""
-    views: Sequence[ClusterView] = ()
-    """The watched clusters."""
-    fleet: LiveFleet | None = None
-    """Takes all apps as they are seen, for pages and metrics. None: there are none."""
     archiver: LogArchiver | None = None
     """Copies logs. None: this process does not copy logs."""
+    fleet: LiveFleet | None = None
+    """Takes all apps as they are seen, for pages and metrics. None: there are none."""
     leading: Callable[[], bool] = lambda: True
-    """Returns whether this process writes stacks and archives logs."""
+    """Returns whether this process writes stacks and archives logs. `Controller.lead_changed` follows a change."""
     timing: ControllerTiming = field(default_factory=ControllerTiming)
     clock: Callable[[], float] = time.monotonic
     """Monotonic time in seconds."""
@@ -63,8 +59,22 @@ class ControllerParts:
     """The time of observations, and by which apps are old; aware."""
     stopped: threading.Event = field(default_factory=threading.Event)
     """Set when the controller ends."""
+    tracked: TrackedStacks = field(init=False)
+    """The apps in the stacks."""
+    queues: Mapping[str, WorkQueue[AppKey]] = field(init=False)
+    """Backend to its apps that have to be looked at. One that does not answer occupies no worker of another one."""
+    views: Sequence[ClusterView] = ()
+    """The watched clusters."""
     work: dict[AppKey, AppWork] = field(default_factory=dict)
     """What was done with each app (`work_of`)."""
+
+    def __post_init__(self) -> None:
+        """Begin without apps; nothing is read yet."""
+        backends, timing = self.settings.backends, self.timing
+        self.tracked = TrackedStacks(backends, self.reporter, fleet=self.fleet, now=self.now)
+        self.queues = {
+            one: WorkQueue(retry_s=timing.retry_s, longest_retry_s=timing.longest_retry_s) for one in backends
+        }
 
     def queue_of(self, key: AppKey) -> WorkQueue[AppKey]:
         """Return the queue of an app."""

@@ -22,7 +22,6 @@ from torchx_pulumi.stack_state.checkpoint import DAMAGED
 from torchx_pulumi.stack_state.folder_stack import check_there
 from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, open_stacks
 
-
 Place = tuple[str, StackName]
 """Backend and name of a stack."""
 

@@ -16,9 +16,8 @@ from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.observing import ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
-from torchx_pulumi.controller.settings import RetentionSettings
+from torchx_pulumi.controller.settings import ControllerSettings, RetentionSettings
 from torchx_pulumi.controller.shared import ControllerParts
-from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import ArchivedJob, open_archive
 from torchx_pulumi.log_archive.runs import archived_run, runs_of_pod
@@ -154,20 +153,18 @@ class OldApps:
         **options: Any,
     ) -> Iterator[Retention]:
         """Yield a retention over the world as it is now, and further backends."""
-        reporter = Reporter(self.world.lines.append)
-        tracked = TrackedStacks([self.world.backend, *further], reporter)
-        for backend in (self.world.backend, *further):
-            tracked.refresh(backend)
         shared = ControllerParts(
-            tracked=tracked,
+            settings=ControllerSettings(backends=(self.world.backend, *further)),
             driver=driver or self.world.driver(),
-            reporter=reporter,
-            views=[
-                ClusterView("test", cluster or self.world.cluster, tracked, ChangeListener(), namespaces=namespaces)
-            ],
+            reporter=Reporter(self.world.lines.append),
             now=lambda: now,
             **options,
         )
+        tracked, listener = shared.tracked, ChangeListener()
+        for backend in shared.settings.backends:
+            tracked.refresh(backend)
+        view = ClusterView("test", cluster or self.world.cluster, tracked, listener, namespaces=namespaces)
+        shared.views = [view]
         archives = ArchiveRules(own=str(self.logs), allowed=[str(self.world.root / "own")])
         yield Retention(shared, replace(settings, archives=archives), self.index)
 

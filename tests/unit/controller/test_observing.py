@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from torchx_pulumi.controller import Controller, ControllerSettings, observing
+from torchx_pulumi.controller import Controller, ControllerParts, ControllerSettings, observing
 from torchx_pulumi.controller.observing import ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
@@ -47,11 +47,12 @@ def test_an_app_of_many_pods_whose_looks_take_long_is_looked_at_less_often(
 ) -> None:
     world = World(root=tmp_path)
     key, begun = tracked_app("a").key, time.monotonic()
-    controller = Controller(ControllerSettings(backends=(key[0],)), {}, world.driver(), Reporter(world.lines.append))
-    work = controller._shared.work_of(key)
+    settings, reporter = ControllerSettings(backends=(key[0],)), Reporter(world.lines.append)
+    parts = ControllerParts(settings=settings, driver=world.driver(), reporter=reporter)
+    controller, work = Controller(parts, {}), parts.work_of(key)
     work.looked_at, work.took_s = begun, took_s
     controller.dirty(key, 0.0)
-    assert controller._shared.queue_of(key).take() == key
+    assert parts.queue_of(key).take() == key
     assert pause_s <= time.monotonic() - begun < pause_s + 0.25
 
 
