@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from torchx_pulumi.apps.answer import Answer
@@ -15,6 +16,7 @@ from torchx_pulumi.controller.observing import WAITS, ChangeListener, ClusterVie
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
+from torchx_pulumi.controller.work_queue import WorkQueue, start_thread
 from torchx_pulumi.controller.writing import look_at
 from torchx_pulumi.fleet.collect import FleetRow, StackName
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
@@ -23,6 +25,7 @@ from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.requested import follows
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, read_notes
@@ -31,6 +34,9 @@ MOST_NAMESPACES = 4
 """Namespaces of a cluster that are watched one by one. With more, all namespaces are watched at once."""
 
 DEBOUNCE_S = 0.1
+
+OUTAGE_S = 1.0
+"""Time between two checks whether a cluster answers, and has listed its objects."""
 
 RECHECK_S = 30.0
 """Time until an app that waits is looked at again: some reasons depend on the time."""
@@ -50,32 +56,22 @@ class _Seen:
 
 
 class _Watched(ChangeListener):
-    """One watched cluster."""
+    """One watched cluster, and its apps that have to be looked at."""
 
     def __init__(self, name: str, cluster: Cluster, tracked: TrackedStacks, namespaces: frozenset[str] | None) -> None:
         self.name = name
         self.namespaces = namespaces
-        self.changed: set[AppKey] = set()
-        self.wake = threading.Event()
-        self.stopped = threading.Event()
+        self.queue: WorkQueue[AppKey] = WorkQueue()
         self.away_since: datetime | None = None
         """When it was first found not to answer. None: it answers."""
         watched = None if namespaces is None else sorted(namespaces)
         self.view = ClusterView(name, cluster, tracked, self, namespaces=watched)
 
-    def dirty(self, key: AppKey, delay_s: float = 0.0) -> None:  # noqa: ARG002 - several changes become one look anyway
-        self.changed.add(key)
-        self.wake.set()
-
-    def is_away(self, now: datetime) -> bool:
-        """Return whether it does not answer, and note since when."""
-        away = self.view.watched.is_away
-        self.away_since = (self.away_since or now) if away else None
-        return away
+    def dirty(self, key: AppKey, delay_s: float = 0.0) -> None:
+        self.queue.add(key, max(delay_s, DEBOUNCE_S))
 
     def stop(self) -> None:
-        self.stopped.set()
-        self.wake.set()
+        self.queue.close()
         self.view.watched.stop()
 
 
@@ -111,59 +107,49 @@ class _WantedStacks:
         return text
 
 
+@dataclass(eq=False)
 class LiveRows:
     """Watches the clusters of the apps that have not ended."""
 
-    def __init__(
-        self,
-        source: FleetStacks,
-        *,
-        wanted: Callable[[FleetRow], bool],
-        changed: Callable[[], None],
-        connect: Connect = KubernetesCluster.connect,
-        says_unconfigured: bool = False,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    ) -> None:
-        """Take the stacks; nothing is asked of a cluster yet.
+    source: FleetStacks
+    """The stacks, which the caller refreshes."""
+    wanted: Callable[[FleetRow], bool]
+    """Returns whether the cluster of an app is watched."""
+    changed: Callable[[], None]
+    """Called when a row may have changed."""
+    connect: Connect = KubernetesCluster.connect
+    """Connects to a cluster by kubeconfig and context."""
+    says_unconfigured: bool = False
+    """Report clusters for which there is no usable kubeconfig. False: they are left out."""
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
 
-        Args:
-            source: The stacks, which the caller refreshes.
-            wanted: Returns whether the cluster of an app is watched.
-            changed: Called when a row may have changed.
-            connect: Connects to a cluster by kubeconfig and context.
-            says_unconfigured: Report clusters for which there is no usable kubeconfig. False: they are left out.
-            now: The clock.
-        """
-        self._source = source
-        self._wanted = wanted
-        self._changed = changed
-        self._connect = connect
-        self._says_unconfigured = says_unconfigured
-        self._now = now
+    def __post_init__(self) -> None:
+        """Begin without clusters; nothing is asked of one yet."""
         self._guard = threading.Lock()
-        self._stacks = _WantedStacks(source, self._take)
-        self._tracked = TrackedStacks([source.backend], Reporter(write=lambda _: None), opened=lambda _: self._stacks)
+        self._stacks = _WantedStacks(self.source, self._take)
+        silent = Reporter(write=lambda _: None)
+        self._tracked = TrackedStacks([self.source.backend], silent, opened=lambda _: self._stacks)
         self._targets: dict[StackName, Target] = {}
         self._clusters: dict[Access, _Watched] = {}
         self._unconfigured: dict[str, str] = {}
         self._seen: dict[StackName, _Seen] = {}
-        self._is_stopped = False
+        self._stopped = threading.Event()
+        start_thread(self._note_outages, "outages")
 
     def stop(self) -> None:
         """End the watches. Returns after about a second."""
         with self._guard:
-            self._is_stopped, clusters = True, [*self._clusters.values()]
-        ending = [threading.Thread(target=cluster.stop, daemon=True) for cluster in clusters]
-        for thread in ending:
-            thread.start()
+            self._stopped.set()
+            clusters = [*self._clusters.values()]
+        ending = [start_thread(cluster.stop, f"stop {cluster.name}") for cluster in clusters]
         for thread in ending:
             thread.join(1.0)
 
     def refresh(self, changed: Iterable[StackName]) -> None:
         """Take over stacks that changed, and watch the clusters that are named there for the first time."""
-        rows = self._source.rows(self._now())
-        self._stacks.change(changed, {name for name, row in rows.items() if self._wanted(row)})
-        keys = self._tracked.refresh(self._source.backend)
+        rows = self.source.rows(self.now())
+        self._stacks.change(changed, {name for name, row in rows.items() if self.wanted(row)})
+        keys = self._tracked.refresh(self.source.backend)
         with self._guard:
             known = self._stacks.versions()
             self._targets = {name: target for name, target in self._targets.items() if name in known}
@@ -178,18 +164,16 @@ class LiveRows:
     @property
     def unreachable(self) -> Mapping[str, str]:
         """Return the name of each cluster that does not answer, to the reason."""
-        with self._guard:
-            clusters = [*self._clusters.values()]
-        found = dict(self._unconfigured) if self._says_unconfigured else {}
-        for cluster in clusters:
-            if cluster.is_away(self._now()) and cluster.away_since is not None:
+        found = dict(self._unconfigured) if self.says_unconfigured else {}
+        for cluster in [*self._clusters.values()]:
+            if cluster.away_since is not None:
                 since = cluster.away_since.astimezone().strftime("%H:%M:%S")
                 found[cluster.name] = f"no answer since {since}; what was last seen is shown"
         return found
 
     def rows(self, rows: Mapping[StackName, FleetRow], now: datetime) -> Mapping[StackName, FleetRow]:
         """Return the rows of which the clusters tell something newer than the stacks."""
-        apps, fresh = self._source.apps(), {}
+        apps, fresh = self.source.apps(), {}
         with self._guard:
             seen, targets = dict(self._seen), dict(self._targets)
         for name, one in seen.items():
@@ -202,13 +186,13 @@ class LiveRows:
             cluster = None if target is None else self._clusters.get(target.access)
             if cluster is None:
                 continue
-            away = cluster.is_away(now)
+            away = cluster.away_since is not None
             fresh[name] = build_row(
                 name,
                 app,
                 now,
                 seen=one.observed,
-                checked_at=cluster.away_since if away else now,
+                checked_at=cluster.away_since or now,
                 source="local" if away else "live",
                 updating=row.updating,
                 note=f"cluster not reached: {cluster.name}" if away else "",
@@ -217,11 +201,11 @@ class LiveRows:
 
     def _take(self, name: StackName, text: str) -> None:
         """Note where the app of a stack is, from the stack's text."""
-        app = self._source.apps().get(name)
+        app = self.source.apps().get(name)
         if app is None:
             return
         try:
-            target = find_target(app, *read_notes(text), self._connect)
+            target = find_target(app, *read_notes(text), self.connect)
         except (TorchxPulumiError, *DAMAGED) as error:
             with self._guard:
                 self._targets.pop(name, None)
@@ -248,82 +232,74 @@ class LiveRows:
 
     def _watch(self, access: Access, name: str, namespaces: frozenset[str] | None, before: _Watched | None) -> None:
         try:
-            cluster = self._connect(*access)
+            cluster = self.connect(*access)
         except ClusterError as error:
             self._unconfigured[name] = str(error)
             return
         self._unconfigured.pop(name, None)
         watched = _Watched(name, cluster, self._tracked, namespaces)
         with self._guard:
-            if self._is_stopped:
+            if self._stopped.is_set():
                 return
             self._clusters[access] = watched
         watched.view.watched.start()
-        threading.Thread(target=self._work, args=(access, watched), name=f"fleet {name}", daemon=True).start()
+        start_thread(partial(watched.queue.serve, partial(self._look, access, watched)), f"fleet {name}")
+        # No change tells of an app without objects.
+        for app in self._tracked.apps():
+            watched.dirty(app.key)
         if before is not None:
             before.stop()
 
-    def _work(self, access: Access, cluster: _Watched) -> None:
-        """Look at the apps of a cluster that changed, until it is stopped."""
-        is_settled, was_away = False, False
-        for turn in itertools.count():
-            cluster.wake.wait(1.0)
-            if cluster.stopped.wait(DEBOUNCE_S):
-                return
-            cluster.wake.clear()
-            # Another thread may add one meanwhile.
-            keys = {cluster.changed.pop() for _ in range(len(cluster.changed))}
-            if not is_settled and cluster.view.watched.is_settled:
-                is_settled = True
-                # No change tells of an app without objects.
-                keys |= {app.key for app in self._tracked.apps()}
-            elif turn % int(RECHECK_S) == 0:
-                keys |= {app.key for app in self._tracked.apps() if app.state in WAITS}
-            away = cluster.is_away(self._now())
-            looked = [self._look(access, cluster, key) for key in keys]
-            if any(looked) or away != was_away:
-                self._changed()
-            was_away = away
+    def _note_outages(self) -> None:
+        while not self._stopped.wait(OUTAGE_S):
+            for cluster in [*self._clusters.values()]:
+                since = (cluster.away_since or self.now()) if cluster.view.watched.is_away else None
+                if since != cluster.away_since:
+                    cluster.away_since = since
+                    self.changed()
 
-    def _look(self, access: Access, cluster: _Watched, key: AppKey) -> bool:
-        """Look at an app; return whether something else is seen than before."""
-        app, target, row = self._tracked.app(key), self._targets.get(key[1]), self._source.apps().get(key[1])
+    def _look(self, access: Access, cluster: _Watched, key: AppKey) -> None:
+        """Look at an app, and tell if something else is seen than before."""
+        app, target, row = self._tracked.app(key), self._targets.get(key[1]), self.source.apps().get(key[1])
         if app is None or target is None or row is None or target.access != access:
-            return False
-        identity = row.output.get("app")
-        if not isinstance(identity, Mapping) or identity.get("id") != app.app_id:
+            return
+        if text_at(row.output, "app", "id") != app.app_id:
             # Another component of a stack whose output has one app.
-            return False
+            return
+        if app.state in WAITS:
+            cluster.queue.add(key, RECHECK_S)
+        if not cluster.view.is_synced(app):
+            cluster.queue.add(key, OUTAGE_S)
+            return
         try:
-            seen = self._see(cluster.view, app, target, row.output.get("observed"))
+            seen = self._see(cluster.view, app, target, mapping_at(row.output, "observed"))
         except ClusterError as error:
             if error.retryable:
-                return False
+                cluster.queue.retry(key)
+                return
             seen = _Seen(note=f"not observed: {error}")
+        cluster.queue.succeeded(key)
         if seen is None:
-            return False
+            return
         with self._guard:
             before, self._seen[key[1]] = self._seen.get(key[1]), seen
-        return before != seen
+        if before != seen:
+            self.changed()
 
-    def _see(self, view: ClusterView, app: TrackedApp, target: Target, recorded: Any) -> _Seen | None:
+    def _see(self, view: ClusterView, app: TrackedApp, target: Target, recorded: Mapping[str, Any]) -> _Seen | None:
         """Return what a cluster says of an app. None: nothing new.
 
         Raises:
             ClusterError: No answer.
         """
+        if view.job_object(app) is None and not view.is_cluster_of(app):
+            return _Seen(note=f"not in the cluster of its launch: {view.name}")
         # A request of this user's that is not in the stack yet.
         mine = None if target.entry is None else target.entry.requested
         requested = mine if mine is not None and follows(mine, app.requested) else app.requested
-        known = recorded if isinstance(recorded, Mapping) and recorded else None
         last = self._seen.get(app.stack)
         if last is not None and last.uid == app.uid and last.observed is not None:
-            known = last.observed if known is None else latest(known, last.observed, requested)
-        if view.job_object(app) is None:
-            if not view.is_synced(app):
-                return None
-            if not view.is_cluster_of(app):
-                return _Seen(note=f"not in the cluster of its launch: {view.name}")
-        before = Answer(observed=known or {}, requested=requested)
-        found = look_at(view, app, self._now(), before, self._tracked.is_changing)
-        return None if found is None else _Seen(uid=app.uid, observed=found.observed or known)
+            recorded = latest(recorded, last.observed, requested) if recorded else last.observed
+        before = Answer(observed=recorded, requested=requested)
+        found = look_at(view, app, self.now(), before, self._tracked.is_changing)
+        return None if found is None else _Seen(uid=app.uid, observed=found.observed or recorded or None)
