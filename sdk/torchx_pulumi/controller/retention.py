@@ -12,8 +12,8 @@ import re
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,7 @@ from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, mapping_at, text_at, time_at
+from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.model.text import listed, one_line
 from torchx_pulumi.model.timestamps import format_time
@@ -88,23 +89,6 @@ class StaysError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppObject:
-    """An object of an app in its cluster."""
-
-    kind: Kind
-    namespace: str
-    name: str
-    uid: str
-    version: str | None = None
-    """Its resourceVersion. None: it was not read."""
-    going: bool = False
-    """It is being deleted."""
-
-    def __str__(self) -> str:
-        return f"{self.kind.kind} {self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
     """An app that may be forgotten now."""
 
@@ -114,8 +98,8 @@ class Due:
     view: ClusterView
     ended: str
     """How and when it ended, in words."""
-    objects: tuple[AppObject, ...]
-    """Those that still exist, the job object first."""
+    objects: Sequence[tuple[Kind, Manifest]]
+    """Its objects that still exist, as the cluster has them."""
 
     @property
     def job(self) -> ArchivedJob:
@@ -237,7 +221,7 @@ class Retention:
 
     def _extent(self, due: Due) -> str:
         """Return what goes with an app, in words."""
-        names = ", ".join(map(str, due.objects)) or "no objects"
+        names = ", ".join(_named(kind, found) for kind, found in due.objects) or "no objects"
         runs = [run for archive in self._archives(due) for _, run in archive.read(archive.index(due.job))]
         return f"{names}; {_count(len(runs), 'archived log')} of {_count(sum(run.bytes for run in runs), 'byte')}"
 
@@ -287,16 +271,17 @@ class Retention:
         tries.waits = is_copying or bool(due.objects)
         if is_copying and not due.objects:
             return False
-        deleted: list[AppObject] = []
+        deleted: list[str] = []
         logs = 0 if due.objects else sum(archive.remove(due.job) for archive in self._archives(due))
 
         def decide(text: str) -> bool:
             now = self._find(app, text)
-            for one in now.objects if due.objects and self._shared.leading() else ():
-                if not one.going:
+            for kind, found in now.objects if due.objects and self._shared.leading() else ():
+                if not is_being_deleted(found):
                     # Only as it was when the app was found to have ended.
-                    now.view.origin.delete(one.kind, one.namespace, one.name, uid=one.uid, version=one.version)
-                    deleted.append(one)
+                    name, uid, version = (text_at(found, "metadata", key) for key in ("name", "uid", "resourceVersion"))
+                    now.view.origin.delete(kind, app.namespace, str(name), uid=uid, version=version)
+                    deleted.append(_named(kind, found))
             if due.objects or now.objects or not self._shared.leading():
                 return False
             # Before the stack: no pass would find an entry that is left over.
@@ -307,8 +292,9 @@ class Retention:
             outcome = self._locked(app, decide)
         finally:
             if deleted:
-                names = ", ".join(map(str, deleted))
-                self._reporter.line(f"{app.app_id}: deleted {names}, before stack {app.stack} is forgotten")
+                self._reporter.line(
+                    f"{app.app_id}: deleted {', '.join(deleted)}, before stack {app.stack} is forgotten"
+                )
         if outcome is not Forgotten.REMOVED:
             return bool(deleted)
         # The next listing of the backend drops the app.
@@ -432,11 +418,11 @@ class Retention:
             raise StaysError("this user's index of apps has another launch of its name", passing=True)
 
     def _check_ended(
-        self, app: TrackedApp, view: ClusterView, seen: Mapping[str, Any], live: Sequence[AppObject]
+        self, app: TrackedApp, view: ClusterView, seen: Mapping[str, Any], live: Iterable[tuple[Kind, Manifest]]
     ) -> datetime:
         """Return when an app ended, by its stack and its cluster, where none of its pods runs."""
         ended_at = _ended_at(seen)
-        if any(one.uid == app.uid and not one.going for one in live):
+        if any(kind == app.variant.job_object and not is_being_deleted(found) for kind, found in live):
             look = view.look_again(app, self._shared.now())
             # What the cluster says by itself: an end in the stack is no reason to delete what runs.
             now = None if look is None or look.gone else judge(look, app.requested, None)
@@ -476,10 +462,10 @@ def _foreign(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"its checkpoint has version {checkpoint.version}, this release knows {WRITABLE_VERSIONS}"
     if checkpoint.pending:
         yield "an operation on its stack was interrupted (`pulumi refresh`, `torchx-pulumi delete`)"
-    if others := [_named(item) for item in checkpoint.others()]:
+    if others := [_titled(item) for item in checkpoint.others()]:
         yield f"its stack also holds {listed(others, 3)}"
     for mark, why in NOT_OURS.items():
-        if found := [_named(item) for item in checkpoint.resources if item.get(mark)]:
+        if found := [_titled(item) for item in checkpoint.resources if item.get(mark)]:
             yield f"{listed(found, 3)} {why}"
     for item in checkpoint.resources:
         more = sorted(mapping_at(item, "outputs").keys() - OUTPUTS) if item.get("type") == STACK else []
@@ -513,52 +499,56 @@ def _own_app(text: str, app: TrackedApp) -> tuple[TrackedApp, RunEntry]:
     return now, entry
 
 
-def _objects(checkpoint: Checkpoint, app: TrackedApp) -> Sequence[AppObject]:
-    """Return the objects of a run, the job object first.
+def _objects(checkpoint: Checkpoint, app: TrackedApp) -> Mapping[tuple[Kind, str], str]:
+    """Return kind and name of each object of a run, all in the app's namespace, to its uid.
 
     Raises:
         StaysError: The state has an object that no launch creates, or that it does not identify.
     """
     job = app.variant.job_object
-    found = [AppObject(kind=job, namespace=app.namespace, name=app.job_name, uid=app.uid or "")]
+    found = {(job, app.job_name): app.uid or ""}
     allowed = {(kind.api_version, kind.kind): kind for kind in (job, *app.variant.companions)}
     for item in filter(is_object, checkpoint.resources):
         whole = {**mapping_at(item, "inputs"), **mapping_at(item, "outputs")}
         kind = allowed.get((str(whole.get("apiVersion")), str(whole.get("kind"))))
         name, uid = text_at(whole, "metadata", "name"), text_at(whole, "metadata", "uid")
         if kind is None or name is None or uid is None:
-            raise StaysError(f"its stack has {_named(item)}, which no launch of this kind creates, or without a uid")
+            raise StaysError(f"its stack has {_titled(item)}, which no launch of this kind creates, or without a uid")
         namespace = text_at(whole, "metadata", "namespace") or app.namespace
-        one = AppObject(kind=kind, namespace=namespace, name=name, uid=uid)
-        if kind == job and one != found[0]:
+        one = f"{kind.kind} {namespace}/{name}"
+        if kind == job and (namespace != app.namespace or found.get((kind, name)) != uid):
             raise StaysError(f"its stack names {one} with another uid, name or namespace than its outputs")
         if namespace != app.namespace:
             raise StaysError(f"its stack has {one}, which is in another namespace than the app")
-        found += [one] if one not in found else []
+        found[kind, name] = uid
     return found
 
 
-def _live(view: ClusterView, objects: Sequence[AppObject], app: TrackedApp) -> tuple[AppObject, ...]:
+def _live(view: ClusterView, objects: Mapping[tuple[Kind, str], str], app: TrackedApp) -> list[tuple[Kind, Manifest]]:
     """Return the objects that still exist, as they are now.
 
     Raises:
         StaysError: The cluster has another launch of the app, or an object that its launch did not create.
     """
-    live: list[AppObject] = []
-    for one in objects:
-        found = view.origin.get(one.kind, one.namespace, one.name) or {}
-        is_own, is_same = is_of_launch(app.launches, found), text_at(found, "metadata", "uid") == one.uid
-        if is_own and not is_same and one.uid == app.uid:
+    live: list[tuple[Kind, Manifest]] = []
+    for (kind, name), uid in objects.items():
+        found = view.origin.get(kind, app.namespace, name) or {}
+        is_own, is_same = is_of_launch(app.launches, found), text_at(found, "metadata", "uid") == uid
+        if is_own and not is_same and kind == app.variant.job_object:
             raise StaysError("its cluster has a later run of it")
         if is_same and not is_own:
-            raise StaysError(f"its stack has {one}, which its launch did not create")
-        if is_same:
-            version = text_at(found, "metadata", "resourceVersion")
-            live.append(replace(one, version=version, going=is_being_deleted(found)))
-    return tuple(live)
+            raise StaysError(f"its stack has {_named(kind, found)}, which its launch did not create")
+        live += [(kind, found)] if is_same else []
+    return live
 
 
-def _named(item: Mapping[str, Any]) -> str:
+def _named(kind: Kind, found: Mapping[str, Any]) -> str:
+    """Return what messages call an object in a cluster."""
+    return f"{kind.kind} {text_at(found, 'metadata', 'namespace')}/{text_at(found, 'metadata', 'name')}"
+
+
+def _titled(item: Mapping[str, Any]) -> str:
+    """Return what messages call a resource in a stack."""
     return f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]!r}"
 
 

@@ -48,32 +48,24 @@ class _Backend:
     """When it was last listed. None: never."""
 
 
+@dataclass(eq=False)
 class TrackedStacks:
     """The apps of all stacks of some backends. For use by several threads."""
 
-    def __init__(
-        self,
-        backends: Sequence[str],
-        reporter: Reporter,
-        *,
-        opened: Callable[[str], ListedStacks] = open_stacks,
-        fleet: LiveFleet | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    ) -> None:
-        """Name the backends; nothing is read yet.
+    backends: Sequence[str]
+    """Their URLs, without credentials (`choose_backend`)."""
+    reporter: Reporter
+    """Takes problems, each once."""
+    opened: Callable[[str], ListedStacks] = open_stacks
+    """Returns the stacks of a backend."""
+    fleet: LiveFleet | None = None
+    """Is told of each app that is read or gone. None: there are no pages."""
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+    """The time of listings, aware."""
 
-        Args:
-            backends: Their URLs, without credentials (`choose_backend`).
-            reporter: Takes problems, each once.
-            opened: Returns the stacks of a backend.
-            fleet: Is told of each app that is read or gone. None: there are no pages.
-            now: The time of listings, aware.
-        """
-        self._opened = opened
-        self._fleet = fleet
-        self._now = now
-        self._reporter = reporter
-        self._backends = {backend: _Backend(opened(backend)) for backend in backends}
+    def __post_init__(self) -> None:
+        """Open the backends; nothing is read yet."""
+        self._backends = {backend: _Backend(self.opened(backend)) for backend in self.backends}
         self._guard = threading.Lock()
         self._known: dict[Place, _Stack] = {}
         self._index: defaultdict[tuple[str | None, ...], set[AppKey]] = defaultdict(set)
@@ -94,9 +86,9 @@ class TrackedStacks:
             # A folder that is not mounted is empty: no stack of it counts as deleted.
             if not versions and not self.is_there(backend):
                 return set()
-            self._reporter.end(f"backend {backend}", f"backend {backend} can be read again")
+            self.reporter.end(f"backend {backend}", f"backend {backend} can be read again")
             changed = self._take(backend, versions)
-            there.listed_at = self._now()
+            there.listed_at = self.now()
             return changed
 
     @property
@@ -137,7 +129,7 @@ class TrackedStacks:
         return True
 
     def _is_away(self, backend: str, error: TorchxPulumiError) -> None:
-        self._reporter.begin(f"backend {backend}", f"{error}; what was last read of its stacks is used")
+        self.reporter.begin(f"backend {backend}", f"{error}; what was last read of its stacks is used")
 
     def app(self, key: AppKey) -> TrackedApp | None:
         """Return an app. None: its stack or its component is gone."""
@@ -214,7 +206,7 @@ class TrackedStacks:
     def reopen(self, backend: str) -> None:
         """Open a backend again: its credentials may have been renewed. Where that fails, it stays as it was opened."""
         try:
-            stacks = self._opened(backend)
+            stacks = self.opened(backend)
         except TorchxPulumiError:
             return
         if isinstance(stacks, type(self._backends[backend].stacks)):
@@ -239,7 +231,7 @@ class TrackedStacks:
                     changed |= self._put((backend, name), _Stack(version=versions[name], apps=apps))
         for name in known.keys() - versions.keys():
             changed |= self._put((backend, name), None)
-            self._reporter.forget(f"stack {name} of {backend}")
+            self.reporter.forget(f"stack {name} of {backend}")
         return changed
 
     def _read(self, place: Place) -> dict[str, TrackedApp] | None:
@@ -253,11 +245,11 @@ class TrackedStacks:
             # Without a checkpoint it was removed after it was listed.
             apps = [] if text is None else read_stack_apps(text, ref, name)
         except (TorchxPulumiError, *DAMAGED) as error:
-            self._reporter.begin(problem, f"{problem} cannot be read: {error}; it is tried again")
+            self.reporter.begin(problem, f"{problem} cannot be read: {error}; it is tried again")
             with self._guard:
                 self._known.setdefault(place, _Stack()).broken = True
             return None
-        self._reporter.end(problem, f"{problem} can be read again")
+        self.reporter.end(problem, f"{problem} can be read again")
         return {app.urn: app for app in apps}
 
     def _put(self, place: Place, stack: _Stack | None) -> set[AppKey]:
@@ -270,8 +262,8 @@ class TrackedStacks:
                     self._index[name].discard(app.key)
                     if not self._index[name]:
                         del self._index[name]
-                if self._fleet is not None and app.urn not in present:
-                    self._fleet.drop(app.key)
+                if self.fleet is not None and app.urn not in present:
+                    self.fleet.drop(app.key)
             if stack is not None:
                 self._known[place] = stack
             for app in present.values():
@@ -282,8 +274,8 @@ class TrackedStacks:
 
     def _tell(self, app: TrackedApp) -> None:
         # While the lock is held, so that the fleet has the same order of changes.
-        if self._fleet is not None:
-            self._fleet.put_stack(app)
+        if self.fleet is not None:
+            self.fleet.put_stack(app)
 
 
 def _names(app: TrackedApp) -> Iterator[tuple[str | None, ...]]:
