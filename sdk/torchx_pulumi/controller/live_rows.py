@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -23,7 +23,6 @@ from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.fleet.collect.live import Target, find_target
 from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.kube import Cluster, KubernetesCluster
-from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.requested import follows
@@ -75,38 +74,6 @@ class _Watched(ChangeListener):
         self.view.watched.stop()
 
 
-class _WantedStacks:
-    """The `ListedStacks` whose clusters are watched; each is read again after a change."""
-
-    def __init__(self, source: FleetStacks, take: Callable[[StackName, str], None]) -> None:
-        self._source = source
-        self._take = take
-        self._versions: dict[StackName, str] = {}
-        self._count = itertools.count()
-
-    def change(self, changed: Iterable[StackName], wanted: Collection[StackName]) -> None:
-        """Note which stacks are wanted, and which of them have changed."""
-        kept = {name: version for name, version in self._versions.items() if name not in set(changed)}
-        self._versions = {name: kept.get(name) or str(next(self._count)) for name in wanted}
-
-    @property
-    def reads_at_once(self) -> int:
-        return self._source.stacks.reads_at_once
-
-    def versions(self, project: str | None = None) -> Mapping[StackName, str]:  # noqa: ARG002 - as the caller listed
-        return self._versions
-
-    def updating(self) -> frozenset[StackName]:
-        return self._source.stacks.updating()
-
-    def export(self, ref: StackRef) -> str | None:
-        text = self._source.stacks.export(ref)
-        if text is not None:
-            stack = ref.stack if ref.organization == ORGANIZATION else f"{ref.organization}/{ref.stack}"
-            self._take(StackName(project=ref.project, stack=stack), text)
-        return text
-
-
 @dataclass(eq=False)
 class LiveRows:
     """Watches the clusters of the apps that have not ended."""
@@ -126,9 +93,15 @@ class LiveRows:
     def __post_init__(self) -> None:
         """Begin without clusters; nothing is asked of one yet."""
         self._guard = threading.Lock()
-        self._stacks = _WantedStacks(self.source, self._take)
-        silent = Reporter(write=lambda _: None)
-        self._tracked = TrackedStacks([self.source.backend], silent, opened=lambda _: self._stacks)
+        self._versions: dict[StackName, str] = {}
+        """Stacks whose clusters are watched; another version than before, if they have changed."""
+        self._count = itertools.count()
+        self._tracked = TrackedStacks(
+            [self.source.backend],
+            Reporter(write=lambda _: None),
+            opened=lambda _: self.source.stacks,
+            taken=self._take,
+        )
         self._targets: dict[StackName, Target] = {}
         self._clusters: dict[Access, _Watched] = {}
         self._unconfigured: dict[str, str] = {}
@@ -148,10 +121,14 @@ class LiveRows:
     def refresh(self, changed: Iterable[StackName]) -> None:
         """Take over stacks that changed, and watch the clusters that are named there for the first time."""
         rows = self.source.rows(self.now())
-        self._stacks.change(changed, {name for name, row in rows.items() if self.wanted(row)})
-        keys = self._tracked.refresh(self.source.backend)
+        kept = self._versions.keys() - changed
+        known = self._versions = {
+            name: self._versions[name] if name in kept else str(next(self._count))
+            for name, row in rows.items()
+            if self.wanted(row)
+        }
+        keys = self._tracked.refresh(self.source.backend, known)
         with self._guard:
-            known = self._stacks.versions()
             self._targets = {name: target for name, target in self._targets.items() if name in known}
             self._seen = {name: seen for name, seen in self._seen.items() if name in known}
         self._watch_clusters()

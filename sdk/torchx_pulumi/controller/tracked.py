@@ -62,6 +62,8 @@ class TrackedStacks:
     """Is told of each app that is read or gone. None: there are no pages."""
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
     """The time of listings, aware."""
+    taken: Callable[[StackName, str], None] = lambda _name, _text: None
+    """Takes the checkpoint of each stack that is read, before its apps are known."""
 
     def __post_init__(self) -> None:
         """Open the backends; nothing is read yet."""
@@ -70,15 +72,19 @@ class TrackedStacks:
         self._known: dict[Place, _Stack] = {}
         self._index: defaultdict[tuple[str | None, ...], set[AppKey]] = defaultdict(set)
 
-    def refresh(self, backend: str) -> set[AppKey]:
+    def refresh(self, backend: str, versions: Mapping[StackName, str] | None = None) -> set[AppKey]:
         """List a backend, read its stacks that have changed, and return the apps that changed or are gone.
 
         A backend that cannot be listed keeps what was last read of it.
+
+        Args:
+            backend: Its URL.
+            versions: Stacks with their versions, of a caller that has listed it. None: all that it has.
         """
         there = self._backends[backend]
         with there.reading:
             try:
-                versions = there.stacks.versions(None)
+                versions = there.stacks.versions(None) if versions is None else versions
             except TorchxPulumiError as error:
                 self._is_away(backend, error)
                 self.reopen(backend)
@@ -242,6 +248,8 @@ class TrackedStacks:
         problem = f"stack {name} of {backend}"
         try:
             text = self._backends[backend].stacks.export(ref)
+            if text is not None:
+                self.taken(name, text)
             # Without a checkpoint it was removed after it was listed.
             apps = [] if text is None else read_stack_apps(text, ref, name)
         except (TorchxPulumiError, *DAMAGED) as error:
