@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -145,11 +145,10 @@ class Retention:
         while self._waiting() and self._shared.clock() < end and not stopped.is_set():
             stopped.wait(self.settings.again_s)
             untried = self.run_pass(stopped, end)
-        for key in self._waiting():
-            app, why = self._shared.tracked.app(key), self._tries[key].why
-            if app is not None:
-                because = f": {why}" if why else ""
-                self._reporter.line(f"{app.app_id}: it is not forgotten to its end{because}; the next start goes on")
+        for app in filter(None, map(self._shared.tracked.app, self._waiting())):
+            why = self._tries[app.key].why
+            because = f": {why}" if why else ""
+            self._reporter.line(f"{app.app_id}: it is not forgotten to its end{because}; the next start goes on")
         if untried and not stopped.is_set():
             words = f"the time of this run is over, {_count(untried, 'old app')} not tried; the next start goes on"
             self._reporter.line(words)
@@ -184,8 +183,8 @@ class Retention:
                 stopped.wait(self.settings.pause_s)
         return 0
 
-    def preview(self) -> tuple[list[tuple[Due, str]], list[tuple[TrackedApp, str]]]:
-        """Return what would be forgotten, each with what goes with it, and what stays although it is old enough.
+    def preview(self) -> tuple[list[tuple[TrackedApp, str]], list[tuple[TrackedApp, str]]]:
+        """Return what would be forgotten, with its end and extent, and with the reason what stays although old enough.
 
         Nothing is changed.
         """
@@ -197,33 +196,27 @@ class Retention:
                 if at is None or at > self._shared.now():
                     continue
                 if self._shared.tracked.is_locked(app):
-                    stays.append((app, "its stack is locked: an update runs, or was killed (`pulumi cancel`)"))
+                    stays.append((app, ", its stack is locked: an update runs, or was killed (`pulumi cancel`)"))
                     continue
                 text = self._shared.tracked.text(app)
                 if text is not None:
                     due = self._find(app, text, seen)
-                    goes.append((due, self._extent(due)))
+                    names = ", ".join(_named(kind, found) for kind, found in due.objects) or "no objects"
+                    runs = [run for archive in self._archives(due) for _, run in archive.read(archive.index(due.job))]
+                    logs = f"{_count(len(runs), 'archived log')} of {_count(sum(run.bytes for run in runs), 'byte')}"
+                    goes.append((app, f" ({due.ended}), {names}; {logs}"))
             except (StaysError, TorchxPulumiError, OSError, *DAMAGED) as error:
-                stays.append((app, str(error)))
+                stays.append((app, f", {error}"))
         return goes, stays
 
     def show(self) -> None:
         """Write on stdout what would be forgotten now, and what stays although it is old enough."""
         goes, stays = self.preview()
-        whole = [(due.app, f"({due.ended}), {extent}") for due, extent in goes]
-        sys.stdout.write(f"{_count(len(whole), 'app')} would be forgotten:\n")
-        for app, words in whole:
-            sys.stdout.write(f"  {one_line(f'{app.app_id}: stack {app.stack} {words}')}\n")
-        sys.stdout.write(f"{_count(len(stays), 'app')} would stay, although old enough:\n")
-        for app, why in stays:
-            sys.stdout.write(f"  {one_line(f'{app.app_id}: stack {app.stack}, {why}')}\n")
+        for apps, words in ((goes, "be forgotten"), (stays, "stay, although old enough")):
+            sys.stdout.write(f"{_count(len(apps), 'app')} would {words}:\n")
+            for app, why in apps:
+                sys.stdout.write(f"  {one_line(f'{app.app_id}: stack {app.stack}{why}')}\n")
         sys.stdout.flush()
-
-    def _extent(self, due: Due) -> str:
-        """Return what goes with an app, in words."""
-        names = ", ".join(_named(kind, found) for kind, found in due.objects) or "no objects"
-        runs = [run for archive in self._archives(due) for _, run in archive.read(archive.index(due.job))]
-        return f"{names}; {_count(len(runs), 'archived log')} of {_count(sum(run.bytes for run in runs), 'byte')}"
 
     def _try(self, app: TrackedApp, tries: _Tries) -> bool:
         """Take the next step with an app, and note when it is tried again; return whether something was removed."""
@@ -289,12 +282,17 @@ class Retention:
             return True
 
         try:
-            outcome = self._locked(app, decide)
+            outcome = self._shared.driver.forget_at(app.place, decide)
         finally:
             if deleted:
                 self._reporter.line(
                     f"{app.app_id}: deleted {', '.join(deleted)}, before stack {app.stack} is forgotten"
                 )
+        if outcome is Forgotten.DEFERRED:
+            raise StaysError("an update holds the lock of its stack, or the backend cannot be reached", passing=True)
+        if outcome is Forgotten.LEFT:
+            why = "there is no permission to remove its stack, or it has a form that only the Pulumi CLI writes"
+            raise StaysError(why, passing=True)
         if outcome is not Forgotten.REMOVED:
             return bool(deleted)
         # The next listing of the backend drops the app.
@@ -302,32 +300,6 @@ class Retention:
         with_logs = f" and {_count(logs, 'archived log')}" if logs else ""
         self._reporter.line(f"{app.app_id}: forgotten, with stack {app.stack}{with_logs} ({due.ended})")
         return True
-
-    def _locked(self, app: TrackedApp, decide: Callable[[str], bool]) -> Forgotten:
-        """Let a function decide under the lock of a stack, by its checkpoint as it is then.
-
-        Raises:
-            StaysError: It stays, or its lock is not free.
-            TorchxPulumiError: The decision failed.
-        """
-        failures: list[Exception] = []
-
-        def guarded(text: str) -> bool:
-            try:
-                return decide(text)
-            except Exception as error:  # noqa: BLE001 - it is raised again as soon as the lock is released
-                failures.append(error)
-                return False
-
-        outcome = self._shared.driver.forget_at(app.place, guarded)
-        if failures:
-            raise failures[0]
-        if outcome is Forgotten.DEFERRED:
-            raise StaysError("an update holds the lock of its stack, or the backend cannot be reached", passing=True)
-        if outcome is Forgotten.LEFT:
-            why = "there is no permission to remove its stack, or it has a form that only the Pulumi CLI writes"
-            raise StaysError(why, passing=True)
-        return outcome
 
     def _archives(self, due: Due) -> list[Archive]:
         """Return the archives that may have logs of an app, of those that this controller uses."""

@@ -178,8 +178,8 @@ class OldApps:
         with self.retention(**options) as retention:
             goes, stays = retention.preview()
         return (
-            {due.app.app_id: extent for due, extent in goes},
-            {app.app_id: why for app, why in stays},
+            {app.app_id: words.partition("), ")[2] for app, words in goes},
+            {app.app_id: why.removeprefix(", ") for app, why in stays},
         )
 
     def everything(self) -> dict[str, str]:
