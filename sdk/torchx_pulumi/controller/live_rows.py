@@ -14,7 +14,7 @@ from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.controller.observing import WAITS, ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
-from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
+from torchx_pulumi.controller.stack_apps import AppKey
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.controller.work_queue import WorkQueue, start_thread
 from torchx_pulumi.controller.writing import look_at
@@ -44,14 +44,18 @@ Access = tuple[str | None, str | None]
 """Kubeconfig and context."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """What a cluster says of an app."""
+@dataclass(slots=True)
+class _Known:
+    """What is known of the app of a stack."""
 
+    target: Target | None = None
+    """Where it is. None: `note` says why that is not known."""
     uid: str | None = None
+    """Uid of the run that was observed."""
     observed: Mapping[str, Any] | None = None
-    """In the shape of the output. None: nothing, and `note` says why."""
+    """What its cluster says, in the shape of the output. None: nothing, or nothing yet."""
     note: str = ""
+    """Why its cluster says nothing."""
 
 
 class _Watched(ChangeListener):
@@ -102,10 +106,9 @@ class LiveRows:
             opened=lambda _: self.source.stacks,
             taken=self._take,
         )
-        self._targets: dict[StackName, Target] = {}
+        self._known: dict[StackName, _Known] = {}
         self._clusters: dict[Access, _Watched] = {}
         self._unconfigured: dict[str, str] = {}
-        self._seen: dict[StackName, _Seen] = {}
         self._stopped = threading.Event()
         start_thread(self._note_outages, "outages")
 
@@ -113,8 +116,7 @@ class LiveRows:
         """End the watches. Returns after about a second."""
         with self._guard:
             self._stopped.set()
-            clusters = [*self._clusters.values()]
-        ending = [start_thread(cluster.stop, f"stop {cluster.name}") for cluster in clusters]
+        ending = [start_thread(cluster.stop, f"stop {cluster.name}") for cluster in self._clusters.values()]
         for thread in ending:
             thread.join(1.0)
 
@@ -122,21 +124,22 @@ class LiveRows:
         """Take over stacks that changed, and watch the clusters that are named there for the first time."""
         rows = self.source.rows(self.now())
         kept = self._versions.keys() - changed
-        known = self._versions = {
+        self._versions = {
             name: self._versions[name] if name in kept else str(next(self._count))
             for name, row in rows.items()
             if self.wanted(row)
         }
-        keys = self._tracked.refresh(self.source.backend, known)
-        with self._guard:
-            self._targets = {name: target for name, target in self._targets.items() if name in known}
-            self._seen = {name: seen for name, seen in self._seen.items() if name in known}
+        keys = self._tracked.refresh(self.source.backend, self._versions)
+        for name in self._known.keys() - self._versions.keys():
+            del self._known[name]
         self._watch_clusters()
         for key in keys:
-            target = self._targets.get(key[1])
-            cluster = None if target is None else self._clusters.get(target.access)
+            cluster = self._cluster_of(self._known.get(key[1]))
             if cluster is not None:
                 cluster.dirty(key)
+
+    def _cluster_of(self, known: _Known | None) -> _Watched | None:
+        return None if known is None or known.target is None else self._clusters.get(known.target.access)
 
     @property
     def unreachable(self) -> Mapping[str, str]:
@@ -151,52 +154,42 @@ class LiveRows:
     def rows(self, rows: Mapping[StackName, FleetRow], now: datetime) -> Mapping[StackName, FleetRow]:
         """Return the rows of which the clusters tell something newer than the stacks."""
         apps, fresh = self.source.apps(), {}
-        with self._guard:
-            seen, targets = dict(self._seen), dict(self._targets)
-        for name, one in seen.items():
-            app, target, row = apps.get(name), targets.get(name), rows.get(name)
+        for name, known in [*self._known.items()]:
+            app, row, cluster, seen = apps.get(name), rows.get(name), self._cluster_of(known), known.observed
             if app is None or row is None:
                 continue
-            if one.observed is None:
-                fresh[name] = replace(row, note=one.note)
-                continue
-            cluster = None if target is None else self._clusters.get(target.access)
-            if cluster is None:
-                continue
-            away = cluster.away_since is not None
-            fresh[name] = build_row(
-                name,
-                app,
-                now,
-                seen=one.observed,
-                checked_at=cluster.away_since or now,
-                source="local" if away else "live",
-                updating=row.updating,
-                note=f"cluster not reached: {cluster.name}" if away else "",
-            )
+            if seen is None and known.note:
+                fresh[name] = replace(row, note=known.note)
+            elif seen is not None and cluster is not None:
+                away = cluster.away_since is not None
+                fresh[name] = build_row(
+                    name,
+                    app,
+                    now,
+                    seen=seen,
+                    checked_at=cluster.away_since or now,
+                    source="local" if away else "live",
+                    updating=row.updating,
+                    note=f"cluster not reached: {cluster.name}" if away else "",
+                )
         return fresh
 
     def _take(self, name: StackName, text: str) -> None:
         """Note where the app of a stack is, from the stack's text."""
-        app = self.source.apps().get(name)
+        app, known = self.source.apps().get(name), self._known.setdefault(name, _Known())
         if app is None:
             return
         try:
-            target = find_target(app, *read_notes(text), self.connect)
+            known.target = find_target(app, *read_notes(text), self.connect)
         except (TorchxPulumiError, *DAMAGED) as error:
-            with self._guard:
-                self._targets.pop(name, None)
-                self._seen[name] = _Seen(note=f"not observed: {error}")
-            return
-        with self._guard:
-            self._targets[name] = target
+            known.target, known.observed, known.note = None, None, f"not observed: {error}"
 
     def _watch_clusters(self) -> None:
         """Watch the namespaces of all targets."""
         namespaces: dict[Access, set[str]] = {}
         names: dict[Access, str] = {}
         for app in self._tracked.apps():
-            target = self._targets.get(app.stack)
+            target = self._known[app.stack].target if app.stack in self._known else None
             if target is not None:
                 namespaces.setdefault(target.access, set()).add(app.namespace)
                 names[target.access] = target.cluster_name
@@ -237,46 +230,41 @@ class LiveRows:
 
     def _look(self, access: Access, cluster: _Watched, key: AppKey) -> None:
         """Look at an app, and tell if something else is seen than before."""
-        app, target, row = self._tracked.app(key), self._targets.get(key[1]), self.source.apps().get(key[1])
-        if app is None or target is None or row is None or target.access != access:
+        app, known, row = self._tracked.app(key), self._known.get(key[1]), self.source.apps().get(key[1])
+        target = None if known is None else known.target
+        if app is None or known is None or target is None or row is None or target.access != access:
             return
         if text_at(row.output, "app", "id") != app.app_id:
             # Another component of a stack whose output has one app.
             return
+        view, queue, note = cluster.view, cluster.queue, ""
         if app.state in WAITS:
-            cluster.queue.add(key, RECHECK_S)
-        if not cluster.view.is_synced(app):
-            cluster.queue.add(key, OUTAGE_S)
+            queue.add(key, RECHECK_S)
+        if not view.is_synced(app):
+            queue.add(key, OUTAGE_S)
             return
-        try:
-            seen = self._see(cluster.view, app, target, mapping_at(row.output, "observed"))
-        except ClusterError as error:
-            if error.retryable:
-                cluster.queue.retry(key)
-                return
-            seen = _Seen(note=f"not observed: {error}")
-        cluster.queue.succeeded(key)
-        if seen is None:
-            return
-        with self._guard:
-            before, self._seen[key[1]] = self._seen.get(key[1]), seen
-        if before != seen:
-            self.changed()
-
-    def _see(self, view: ClusterView, app: TrackedApp, target: Target, recorded: Mapping[str, Any]) -> _Seen | None:
-        """Return what a cluster says of an app. None: nothing new.
-
-        Raises:
-            ClusterError: No answer.
-        """
-        if view.job_object(app) is None and not view.is_cluster_of(app):
-            return _Seen(note=f"not in the cluster of its launch: {view.name}")
         # A request of this user's that is not in the stack yet.
         mine = None if target.entry is None else target.entry.requested
         requested = mine if mine is not None and follows(mine, app.requested) else app.requested
-        last = self._seen.get(app.stack)
-        if last is not None and last.uid == app.uid and last.observed is not None:
-            recorded = latest(recorded, last.observed, requested) if recorded else last.observed
-        before = Answer(observed=recorded, requested=requested)
-        found = look_at(view, app, self.now(), before, self._tracked.is_changing)
-        return None if found is None else _Seen(uid=app.uid, observed=found.observed or recorded or None)
+        observed: Mapping[str, Any] | None = mapping_at(row.output, "observed") or None
+        if known.uid == app.uid and known.observed is not None:
+            observed = latest(observed, known.observed, requested) if observed else known.observed
+        try:
+            if view.job_object(app) is None and not view.is_cluster_of(app):
+                observed, note = None, f"not in the cluster of its launch: {view.name}"
+            else:
+                before = Answer(observed=observed or {}, requested=requested)
+                found = look_at(view, app, self.now(), before, self._tracked.is_changing)
+                if found is None:
+                    return
+                observed = found.observed or observed
+        except ClusterError as error:
+            if error.retryable:
+                queue.retry(key)
+                return
+            observed, note = None, f"not observed: {error}"
+        queue.succeeded(key)
+        known.uid, before_it = app.uid, (known.observed, known.note)
+        known.observed, known.note = observed, note
+        if before_it != (observed, note):
+            self.changed()
