@@ -11,7 +11,6 @@ import math
 import re
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +20,7 @@ from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.ownership import is_of_launch
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.settings import RetentionSettings
-from torchx_pulumi.controller.shared import ControllerParts
+from torchx_pulumi.controller.shared import AppWork, ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, read_stack_apps
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
@@ -107,20 +106,6 @@ class Due:
         return ArchivedJob(app_id=self.app.app_id, scheduler=self.app.scheduler, uid=self.app.uid or "")
 
 
-@dataclass(slots=True)
-class _Tries:
-    """What was tried with one app."""
-
-    not_before: float = 0.0
-    """When it is tried again, by the monotonic clock."""
-    hindered: int = 0
-    """Tries in a row that failed."""
-    waits: bool = False
-    """Its next step has to wait for a moment."""
-    why: str = ""
-    """Why the last try failed. Empty: it did not."""
-
-
 class Retention:
     """Forgets apps. Used by one thread at a time."""
 
@@ -130,7 +115,6 @@ class Retention:
         self._shared = shared
         self._reporter = shared.reporter
         self._index = index
-        self._tries: defaultdict[AppKey, _Tries] = defaultdict(_Tries)
 
     def run(self, stopped: threading.Event) -> None:
         """Forget what is due, again and again, until `stopped` is set."""
@@ -146,7 +130,7 @@ class Retention:
             stopped.wait(self.settings.again_s)
             untried = self.run_pass(stopped, end)
         for app in filter(None, map(self._shared.tracked.app, self._waiting())):
-            why = self._tries[app.key].why
+            why = self._shared.work_of(app.key).why
             because = f": {why}" if why else ""
             self._reporter.line(f"{app.app_id}: it is not forgotten to its end{because}; the next start goes on")
         if untried and not stopped.is_set():
@@ -154,7 +138,7 @@ class Retention:
             self._reporter.line(words)
 
     def _waiting(self) -> list[AppKey]:
-        return [key for key, tries in self._tries.items() if tries.waits]
+        return [key for key, work in [*self._shared.work.items()] if work.waits]
 
     def run_pass(self, stopped: threading.Event, end: float = math.inf) -> int:
         """Try each app that is due, the one that ended first first; one that cannot be forgotten prevents no other.
@@ -167,18 +151,18 @@ class Retention:
             How many were not tried because the pass ended before.
         """
         known = {app.key: app for app in self._shared.tracked.apps()}
-        for key in self._tries.keys() - known.keys():
-            del self._tries[key]
+        for key in [key for key in self._waiting() if key not in known]:
+            self._shared.drop(key)
         found = {key: self._due_at(app, _observed(app)) for key, app in known.items()}
         due = {key: at for key, at in found.items() if at is not None and at <= self._shared.now()}
         now = self._shared.clock()
         # Those that wait come first: another one is not begun where there is no time to complete it.
-        ready = [key for key in due if now >= self._tries[key].not_before]
-        ready.sort(key=lambda one: (not self._tries[one].waits, due[one]))
+        ready = [key for key in due if now >= self._shared.work_of(key).not_before]
+        ready.sort(key=lambda one: (not self._shared.work_of(one).waits, due[one]))
         for number, key in enumerate(ready):
             if stopped.is_set() or not self._shared.leading() or self._shared.clock() >= end:
                 return len(ready) - number
-            if self._try(known[key], self._tries[key]):
+            if self._try(known[key], self._shared.work_of(key)):
                 # Not thousands of removals at once, when an age is set for the first time.
                 stopped.wait(self.settings.pause_s)
         return 0
@@ -218,37 +202,37 @@ class Retention:
                 sys.stdout.write(f"  {one_line(f'{app.app_id}: stack {app.stack}{why}')}\n")
         sys.stdout.flush()
 
-    def _try(self, app: TrackedApp, tries: _Tries) -> bool:
+    def _try(self, app: TrackedApp, work: AppWork) -> bool:
         """Take the next step with an app, and note when it is tried again; return whether something was removed."""
-        tries.waits, tries.why = False, ""
+        work.waits, work.why = False, ""
         problem, again_s = f"forget {app.key}", self.settings.retry_s
         try:
-            removed = self._step(app, tries)
+            removed = self._step(app, work)
         except StaysError as error:
             if not error.passing:
-                tries.not_before = self._shared.clock() + self.settings.stays_s
+                work.not_before = self._shared.clock() + self.settings.stays_s
                 return False
-            tries.why = str(error)
+            work.why = str(error)
         except (TorchxPulumiError, OSError, *DAMAGED) as error:
-            tries.why = str(error)
+            work.why = str(error)
             # The watch reports a cluster that is away.
             if isinstance(error, ClusterError) and not error.retryable and error.reason != "Conflict":
-                tries.why, problem = f"{error}; docs/permissions.md has what it takes", f"forget in {error.reason}"
-                tries.hindered = HINDRANCES_SHOWN
+                work.why, problem = f"{error}; docs/permissions.md has what it takes", f"forget in {error.reason}"
+                work.hindered = HINDRANCES_SHOWN
         except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
-            tries.why, again_s = f"{type(error).__name__}: {error}; please report this error", self.settings.stays_s
-            tries.hindered = HINDRANCES_SHOWN
+            work.why, again_s = f"{type(error).__name__}: {error}; please report this error", self.settings.stays_s
+            work.hindered = HINDRANCES_SHOWN
         else:
-            tries.hindered = 0
+            work.hindered = 0
             self._reporter.forget(problem)
             return removed
-        tries.hindered += 1
-        if tries.hindered > HINDRANCES_SHOWN:
-            self._reporter.begin(problem, f"{app.app_id}: stack {app.stack} is not forgotten yet: {tries.why}")
-        tries.not_before = self._shared.clock() + again_s
+        work.hindered += 1
+        if work.hindered > HINDRANCES_SHOWN:
+            self._reporter.begin(problem, f"{app.app_id}: stack {app.stack} is not forgotten yet: {work.why}")
+        work.not_before = self._shared.clock() + again_s
         return False
 
-    def _step(self, app: TrackedApp, tries: _Tries) -> bool:
+    def _step(self, app: TrackedApp, work: AppWork) -> bool:
         """Delete the objects of an app, or everything else if it has none; return whether something was removed.
 
         Raises:
@@ -261,7 +245,7 @@ class Retention:
             return False
         due, archiver = self._find(app, text), self._shared.archiver
         is_copying = archiver is not None and archiver.is_copying(due.job.uid)
-        tries.waits = is_copying or bool(due.objects)
+        work.waits = is_copying or bool(due.objects)
         if is_copying and not due.objects:
             return False
         deleted: list[str] = []
@@ -296,7 +280,7 @@ class Retention:
         if outcome is not Forgotten.REMOVED:
             return bool(deleted)
         # The next listing of the backend drops the app.
-        tries.not_before = self._shared.clock() + self.settings.stays_s
+        work.not_before = self._shared.clock() + self.settings.stays_s
         with_logs = f" and {_count(logs, 'archived log')}" if logs else ""
         self._reporter.line(f"{app.app_id}: forgotten, with stack {app.stack}{with_logs} ({due.ended})")
         return True

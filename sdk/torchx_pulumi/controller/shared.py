@@ -34,6 +34,14 @@ class AppWork:
     """Since when its stack cannot be written. None: it can."""
     passed: tuple[str | None, str | None] | None = None
     """Uid and archive of the app when its pods were passed to the archiver. None: they were not."""
+    not_before: float = 0.0
+    """When it is next tried to forget it."""
+    hindered: int = 0
+    """Tries in a row to forget it that failed."""
+    waits: bool = False
+    """The next step of forgetting it has to wait for a moment."""
+    why: str = ""
+    """Why the last try to forget it failed. Empty: it did not."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,7 +96,7 @@ class ControllerParts:
         """Forget an app whose stack or component is gone."""
         self.work.pop(key, None)
         self.queue_of(key).succeeded(key)
-        for words in ("unwritable", "restored", "write", "error"):
+        for words in ("unwritable", "restored", "write", "error", "forget"):
             self.reporter.forget(f"{words} {key}")
 
     def view_of(self, app: TrackedApp) -> ClusterView | None:
