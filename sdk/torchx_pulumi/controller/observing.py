@@ -228,7 +228,7 @@ class ClusterView:
             raise ClusterError(f"{self.name} does not answer", retryable=True, reason="Unreachable")
 
     def _changed(self, change: Change) -> None:
-        found, gone = change.object, change.type == "DELETED"
+        found = change.object
         namespace = text_at(found, "metadata", "namespace")
         if change.kind == EVENT:
             about = mapping_at(found, "involvedObject")
@@ -241,7 +241,7 @@ class ClusterView:
             if change.previous is None or _words(change.previous) != _words(found):
                 self._explains(app.key for app in self._tracked.apps())
         else:
-            self._of_job_changed(change, found, namespace, gone=gone)
+            self._of_job_changed(change, namespace)
 
     def _explains(self, keys: Iterable[AppKey]) -> None:
         """Pass on those of some apps that wait: what changed may say why."""
@@ -250,8 +250,9 @@ class ClusterView:
             if app is not None and app.state in WAITS:
                 self._listener.dirty(key, EVENT_DEBOUNCE_S)
 
-    def _of_job_changed(self, change: Change, found: Manifest, namespace: str, *, gone: bool) -> None:
+    def _of_job_changed(self, change: Change, namespace: str) -> None:
         """Take a change of a job object, of a pod, or of another object of a job."""
+        found, gone = change.object, change.type == "DELETED"
         is_job = change.kind in self._job_kinds and is_job_object(found)
         name = str(text_at(found, "metadata", "name"))
         job_name = name if is_job else next(self._job_names(found), None)

@@ -209,7 +209,7 @@ class StackWriter:
         if is_told(observed, app.observed):
             self._settled(app)
         elif writes:
-            self._write_if_due(app, sighting.look, observed)
+            self._write(app, sighting.look, observed)
         else:
             queue.succeeded(key)
 
@@ -244,23 +244,21 @@ class StackWriter:
             )
             self._reporter.once(f"restored {app.key}", words)
 
-    def _write_if_due(self, app: TrackedApp, look: Look, observed: Mapping[str, Any]) -> None:
+    def _write(self, app: TrackedApp, look: Look, observed: Mapping[str, Any]) -> None:
         """Write what the stack does not have, now or when it is due."""
-        has_ended = weight(observed) is not Weight.ACTIVE
-        written_at = self._shared.work_of(app.key).written_at
-        since_s = math.inf if written_at is None else self._shared.clock() - written_at
+        key, has_ended, work = app.key, weight(observed) is not Weight.ACTIVE, self._shared.work_of(app.key)
+        since_s = math.inf if work.written_at is None else self._shared.clock() - work.written_at
         if not has_ended and since_s < self._timing.write_every_s:
-            self._shared.queue_of(app.key).add(app.key, self._timing.write_every_s - since_s)
-        elif self._shared.leading():
-            self._write(app, StackChange(uid=app.uid or "", look=look), has_ended=has_ended)
-
-    def _write(self, app: TrackedApp, change: StackChange, *, has_ended: bool) -> None:
-        key, written = app.key, self._record(app, change)
+            self._shared.queue_of(key).add(key, self._timing.write_every_s - since_s)
+            return
+        if not self._shared.leading():
+            return
+        written = self._record(app, StackChange(uid=app.uid or "", look=look))
         if written.answer is not None:
             self._tracked.note_answer(key, written.answer)
         if written.outcome is Recorded.WRITTEN:
             written_app = self._tracked.app(key) or app
-            self._shared.work_of(key).written_at = self._success_at[app.backend] = self._shared.clock()
+            work.written_at = self._success_at[app.backend] = self._shared.clock()
             self._reporter.end(f"writes {app.backend}", f"backend {app.backend}: stacks can be written again")
             state, reason = written_app.observed.get("state"), written_app.observed.get("reason")
             self._reporter.line(f"{app.app_id}: {state} ({reason}) is in stack {app.stack}")
@@ -305,7 +303,10 @@ class StackWriter:
     def _deferred(self, app: TrackedApp, *, has_ended: bool) -> None:
         now, work = self._shared.clock(), self._shared.work_of(app.key)
         since = work.failing_since = now if work.failing_since is None else work.failing_since
-        waits_for_lock = has_ended and now - since < LOCKED_S and self._is_locked(app)
+        try:
+            waits_for_lock = has_ended and now - since < LOCKED_S and self._tracked.is_locked(app)
+        except TorchxPulumiError:
+            waits_for_lock = False
         longest_s = self._timing.locked_retry_s if waits_for_lock else self._timing.longest_retry_s
         self._shared.queue_of(app.key).retry(app.key, longest_s)
         if now - since < self._timing.failing_s:
@@ -318,12 +319,6 @@ class StackWriter:
             self._reporter.begin(f"write {app.key}", f"{app.app_id}: {why}")
         else:
             self._reporter.begin(f"writes {app.backend}", f"backend {app.backend}: {why}")
-
-    def _is_locked(self, app: TrackedApp) -> bool:
-        try:
-            return self._tracked.is_locked(app)
-        except TorchxPulumiError:
-            return False
 
     def _settled(self, app: TrackedApp) -> None:
         self._shared.queue_of(app.key).succeeded(app.key)
