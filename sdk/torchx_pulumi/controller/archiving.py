@@ -182,22 +182,21 @@ class LogArchiver:
             for ref in runs_of_pod(pod):
                 key = (url, ref.key(job).record)
                 is_done = ref.key(job).record in self._indexed.get((url, job.folder), ())
-                if (not ref.running or going) and not is_done:
-                    made = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
-                    self._add(self._copies.setdefault(key, made), ref, urgent=going)
-                if deleted and key in self._copies:
-                    self._copies[key].gone = True
-
-    def _add(self, copy: PendingCopy, ref: ContainerRunRef, *, urgent: bool) -> None:
-        """Queue a copy, unless it is being made."""
-        if copy.active:
-            return
-        if copy.ref.running or not ref.running:
-            copy.ref = ref
-        queue = self._queues[copy.ref.running]
-        queue.add(copy.key, URGENT_S if urgent else NEW_S)
-        if copy.ref.running and len(self._threads) < COPIES + FOLLOWED and not self._stop.is_set():
-            self._threads.append(start_thread(partial(queue.serve, self._run), "archive"))
+                copy = self._copies.get(key)
+                if copy is None and (not ref.running or going) and not is_done:
+                    copy = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
+                    self._copies[key] = copy
+                if copy is None:
+                    continue
+                copy.gone = copy.gone or deleted
+                if copy.active or (ref.running and not going):
+                    continue
+                if copy.ref.running or not ref.running:
+                    copy.ref = ref
+                queue = self._queues[copy.ref.running]
+                queue.add(key, URGENT_S if going else NEW_S)
+                if copy.ref.running and len(self._threads) < COPIES + FOLLOWED and not self._stop.is_set():
+                    self._threads.append(start_thread(partial(queue.serve, self._run), "archive"))
 
     def _run_uid(self, app: TrackedApp, pod: Manifest) -> str | None:
         """Return the uid of the job object that a pod belongs to. None: the pod is not of a run of the app."""

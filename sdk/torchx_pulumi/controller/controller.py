@@ -157,10 +157,8 @@ class Controller(ChangeListener):
 
     def dirty(self, key: AppKey, delay_s: float) -> None:
         """Look at an app later; less often at one whose looks take long, as it has many pods."""
-        work = self._shared.work.get(key)
-        pause_s = (
-            0.0 if work is None else work.looked_at + min(LOOK_SHARE * work.took_s, MOST_PAUSE_S) - time.monotonic()
-        )
+        work = self._shared.work_of(key)
+        pause_s = work.looked_at + min(LOOK_SHARE * work.took_s, MOST_PAUSE_S) - time.monotonic()
         self._shared.queue_of(key).add(key, max(delay_s, pause_s))
 
     def pod_changed(self, view: ClusterView, key: AppKey, pod: Manifest, *, deleted: bool) -> None:
@@ -303,14 +301,14 @@ class Controller(ChangeListener):
             begun = time.monotonic()
             self._list(backend)
             listing.ended.set()
+            for uid in [uid for uid in [*self._unknown] if self._tracked.of_uid(uid)]:
+                self.known(uid)
             while not stopped.is_set() and (left_s := begun + self._listing_pause_s() - time.monotonic()) > 0:
                 listing.wake.wait(left_s)
                 listing.wake.clear()
 
     def _listing_pause_s(self) -> float:
         """Return the time between two listings, at least a second however many new job objects there are."""
-        for uid in [uid for uid in [*self._unknown] if self._tracked.of_uid(uid)]:
-            self.known(uid)
         age_s = time.monotonic() - max([*self._unknown.values()], default=-math.inf)
         pause_s = next((pause_s for until_s, pause_s in LISTING_PAUSES_S if age_s < until_s), math.inf)
         return max(min(pause_s, self._timing.refresh_s), 1.0)
