@@ -53,22 +53,6 @@ class WatchState:
     """Seconds since the watch was last current. 0.0: it is connected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerFigures:
-    """Numbers of a controller since its start."""
-
-    pending: int
-    """Apps that wait to be looked at or written."""
-    writes: Mapping[tuple[str, str], int]
-    """Backend and outcome to the number of writes of stacks.
-
-    Outcomes are those of `Recorded` and `error`, a write that ended unexpectedly."""
-    read_at: datetime | None
-    """When the backends were last listed: the oldest of their times. None: one of them was never listed."""
-    broken: int
-    """Stacks that cannot be read at present."""
-
-
 @dataclass(slots=True)
 class _Listing:
     """The repeated listing of one backend."""
@@ -146,14 +130,28 @@ class Controller(ChangeListener):
         """Return the watched cluster of an app's run; see `ControllerParts.view_of`."""
         return self._shared.view_of(app)
 
-    def figures(self) -> ControllerFigures:
-        """Return what was done since the start, and what is to do."""
-        return ControllerFigures(
-            pending=len(self._pending()),
-            writes=self._writer.outcomes(),
-            read_at=self._tracked.read_at,
-            broken=self._tracked.broken,
-        )
+    @property
+    def pending(self) -> Sequence[AppKey]:
+        """Return the apps that wait to be looked at or written."""
+        return [key for queue in self._shared.queues.values() for key in queue.pending()]
+
+    @property
+    def writes(self) -> Mapping[tuple[str, str], int]:
+        """Return backend and outcome to the number of writes of stacks since the start.
+
+        Outcomes are those of `Recorded` and `error`, a write that ended unexpectedly.
+        """
+        return dict(self._writer.outcomes)
+
+    @property
+    def read_at(self) -> datetime | None:
+        """Return when the backends were last listed; see `TrackedStacks.read_at`."""
+        return self._tracked.read_at
+
+    @property
+    def broken(self) -> int:
+        """Return how many stacks cannot be read at present."""
+        return self._tracked.broken
 
     def dirty(self, key: AppKey, delay_s: float) -> None:
         """Look at an app later; less often at one whose looks take long, as it has many pods."""
@@ -230,7 +228,7 @@ class Controller(ChangeListener):
 
     def _converge(self, stop: threading.Event) -> None:
         end = time.monotonic() + self._timing.once_s
-        wait_until(lambda: not self._pending(), stop, self._timing.once_s)
+        wait_until(lambda: not self.pending, stop, self._timing.once_s)
         if self._archiver is not None and not stop.is_set():
             self._archiver.wait_until_idle(max(end - time.monotonic(), 1.0))
         if self._retention:
@@ -240,8 +238,8 @@ class Controller(ChangeListener):
         shared = self._shared
         for queue in shared.queues.values():
             queue.hurry()
-        done = not writes or wait_until(lambda: not self._pending(), shared.stopped, self._timing.flush_s)
-        left = [app.app_id for key in self._pending() if (app := self._tracked.app(key)) is not None]
+        done = not writes or wait_until(lambda: not self.pending, shared.stopped, self._timing.flush_s)
+        left = [app.app_id for key in self.pending if (app := self._tracked.app(key)) is not None]
         for queue in shared.queues.values():
             queue.close()
         shared.stopped.set()
@@ -259,9 +257,6 @@ class Controller(ChangeListener):
             self._reporter.line(words)
         self._reporter.line("stopped")
         return not any(thread.is_alive() for thread in threads)
-
-    def _pending(self) -> list[AppKey]:
-        return [key for queue in self._shared.queues.values() for key in queue.pending()]
 
     def _look(self, key: AppKey) -> None:
         """Look at an app, and write its stack if it is due."""

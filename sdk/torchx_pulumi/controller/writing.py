@@ -174,7 +174,8 @@ class StackWriter:
         self._reporter, self._tracked, self._timing = shared.reporter, shared.tracked, shared.timing
         self._success_at: dict[str, float] = {}
         self._guard = threading.Lock()
-        self._outcomes: Counter[tuple[str, str]] = Counter()
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """Backend and outcome of writes, `error` for a defect, to their number since the start."""
 
     def settle(self, key: AppKey) -> None:
         """Write what is seen of an app, if its stack says something else, or add the app to the queue again."""
@@ -220,11 +221,6 @@ class StackWriter:
         for key, work in [*self._shared.work.items()]:
             work.failing_since = None
             self._reporter.forget(f"write {key}")
-
-    def outcomes(self) -> dict[tuple[str, str], int]:
-        """Return backend and outcome of writes, `error` for a defect, to their number since the start."""
-        with self._guard:
-            return dict(self._outcomes)
 
     def _is_written(self, app: TrackedApp) -> bool:
         """Return whether this process writes the stack of an app."""
@@ -284,7 +280,7 @@ class StackWriter:
             return written
         finally:
             with self._guard:
-                self._outcomes[app.backend, outcome] += 1
+                self.outcomes[app.backend, outcome] += 1
 
     def _left(self, app: TrackedApp) -> None:
         now, again_s, queue = self._tracked.reread(app), self._timing.left_again_s, self._shared.queue_of(app.key)

@@ -175,7 +175,7 @@ def test_a_standby_shows_changes_and_writes_once_it_leads(world: World) -> None:
         wait_for(lambda: world.state(app) == ("SUCCEEDED", "Completed"))
         wait_for(lambda: bool(pods))
         assert set(pods) == {"train-1-trainer-0-0"}
-        wait_for(lambda: controller.figures().writes == {(world.backend, "written"): 1})
+        wait_for(lambda: controller.writes == {(world.backend, "written"): 1})
         leads.clear()
         controller.lead_changed()
         other = world.launch("train-2")
@@ -196,7 +196,7 @@ def test_a_standby_shows_what_the_leader_writes(world: World) -> None:
         world.phase(app, "Running", running=1)
         wait_for(lambda: world.state(app)[0] == "RUNNING")
         wait_for(lambda: only(fleet).app.output.output["observed"]["state"] == "RUNNING")
-        assert controller.figures().writes == {}
+        assert controller.writes == {}
 
 
 def test_a_cluster_that_is_away_makes_rows_old_and_pages_stay_ready(world: World) -> None:
