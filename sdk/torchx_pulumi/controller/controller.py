@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -53,16 +53,6 @@ class WatchState:
     """Seconds since the watch was last current. 0.0: it is connected."""
 
 
-@dataclass(slots=True)
-class _Listing:
-    """The repeated listing of one backend."""
-
-    wake: threading.Event = field(default_factory=threading.Event)
-    """Set when another one may be due."""
-    ended: threading.Event = field(default_factory=threading.Event)
-    """Set when the first one has ended."""
-
-
 class Controller(ChangeListener):
     """Keeps the outputs of stacks current, and passes pods to the archive."""
 
@@ -78,7 +68,10 @@ class Controller(ChangeListener):
         self._writer = StackWriter(parts)
         retention = self._settings.retention
         self._retention = retention and Retention(parts, retention, RunIndex())
-        self._listings = {backend: _Listing() for backend in self._settings.backends}
+        self._wake = threading.Condition()
+        """Notified when a listing may be due."""
+        self._listed: set[str] = set()
+        """Backends whose first listing has ended, whatever its result."""
         only_shows = retention is not None and retention.dry_run
         self._archiver = None if only_shows else parts.archiver
         self._cleared = set(self._settings.backends if only_shows else ())
@@ -167,9 +160,10 @@ class Controller(ChangeListener):
 
     def unknown(self, uid: str) -> None:
         """List the backends soon: a launch may be running."""
-        if uid not in self._unknown:
-            self._unknown[uid] = time.monotonic()
-            self._wake_listings()
+        with self._wake:
+            if uid not in self._unknown:
+                self._unknown[uid] = time.monotonic()
+                self._wake.notify_all()
 
     def known(self, uid: str) -> None:
         """List the backends as usual again."""
@@ -182,7 +176,7 @@ class Controller(ChangeListener):
         """
         shared = self._shared
         threads = [start_thread(partial(self._list_again, one), f"stacks of {one}") for one in self._settings.backends]
-        wait_until(lambda: all(one.ended.is_set() for one in self._listings.values()), stop, self._first_s)
+        wait_until(lambda: self._listed >= set(self._settings.backends), stop, self._first_s)
         if self._archiver is not None:
             self._archiver.start()
         for view in shared.views:
@@ -201,7 +195,12 @@ class Controller(ChangeListener):
         if shared.fleet is not None:
             threads.append(start_thread(partial(self._note_outages, shared.fleet), "outages"))
         if self._settings.once:
-            self._converge(stop)
+            end = time.monotonic() + self._timing.once_s
+            wait_until(lambda: not self.pending, stop, self._timing.once_s)
+            if self._archiver is not None and not stop.is_set():
+                self._archiver.wait_until_idle(max(end - time.monotonic(), 1.0))
+            if self._retention:
+                self._retention.run_once(stop, end - time.monotonic())
         else:
             if self._retention:
                 threads.append(start_thread(partial(self._retention.run, shared.stopped), "retention"))
@@ -226,14 +225,6 @@ class Controller(ChangeListener):
         if not synced and not stop.is_set():
             self._reporter.line(f"not everything is listed after {self._timing.sync_s:g} s; what is listed is used")
 
-    def _converge(self, stop: threading.Event) -> None:
-        end = time.monotonic() + self._timing.once_s
-        wait_until(lambda: not self.pending, stop, self._timing.once_s)
-        if self._archiver is not None and not stop.is_set():
-            self._archiver.wait_until_idle(max(end - time.monotonic(), 1.0))
-        if self._retention:
-            self._retention.run_once(stop, end - time.monotonic())
-
     def _stop(self, threads: Sequence[threading.Thread], *, writes: bool = True) -> bool:
         shared = self._shared
         for queue in shared.queues.values():
@@ -242,8 +233,9 @@ class Controller(ChangeListener):
         left = [app.app_id for key in self.pending if (app := self._tracked.app(key)) is not None]
         for queue in shared.queues.values():
             queue.close()
-        shared.stopped.set()
-        self._wake_listings()
+        with self._wake:
+            shared.stopped.set()
+            self._wake.notify_all()
         ending = [start_thread(view.watched.stop, f"stop {view.name}") for view in shared.views]
         if self._archiver is not None:
             ending.append(start_thread(partial(self._archiver.stop, self._timing.stop_s), "stop archive"))
@@ -285,22 +277,18 @@ class Controller(ChangeListener):
                 if noted[view.name] != before:
                     fleet.put_away(view.name, since)
 
-    def _wake_listings(self) -> None:
-        for listing in self._listings.values():
-            listing.wake.set()
-
     def _list_again(self, backend: str) -> None:
         """List a backend again and again, until the controller stops."""
-        listing, stopped = self._listings[backend], self._shared.stopped
+        stopped = self._shared.stopped
         while not stopped.is_set():
             begun = time.monotonic()
             self._list(backend)
-            listing.ended.set()
+            self._listed.add(backend)
             for uid in [uid for uid in [*self._unknown] if self._tracked.of_uid(uid)]:
                 self.known(uid)
-            while not stopped.is_set() and (left_s := begun + self._listing_pause_s() - time.monotonic()) > 0:
-                listing.wake.wait(left_s)
-                listing.wake.clear()
+            with self._wake:
+                while not stopped.is_set() and (left_s := begun + self._listing_pause_s() - time.monotonic()) > 0:
+                    self._wake.wait(left_s)
 
     def _listing_pause_s(self) -> float:
         """Return the time between two listings, at least a second however many new job objects there are."""

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -32,18 +32,6 @@ JITTER = 0.2
 
 RELEASED_S = 1
 """Duration of a Lease that its holder has given back."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectionTiming:
-    """Times of an election, in seconds. A leader stops before another one can begin."""
-
-    duration_s: float = 15.0
-    """Time without a renewal after which another process may take the Lease."""
-    renew_deadline_s: float = 10.0
-    """Time after its last renewal at which a leader stands by. Shorter than `duration_s`."""
-    retry_s: float = 2.0
-    """Time between two attempts to get or to renew the Lease. Shorter than `renew_deadline_s`."""
 
 
 def new_identity() -> str:
@@ -65,7 +53,12 @@ class LeaseElection:
     reporter: Reporter
     changed: Callable[[bool], None]
     """Called with whether this process leads, after each change, in a thread of the election. It must return soon."""
-    timing: ElectionTiming = field(default_factory=ElectionTiming)
+    duration_s: float = 15.0
+    """Time without a renewal after which another process may take the Lease."""
+    renew_deadline_s: float = 10.0
+    """Time after its last renewal at which a leader stands by, before another one can begin: below `duration_s`."""
+    retry_s: float = 2.0
+    """Time between two attempts to get or to renew the Lease. Shorter than `renew_deadline_s`."""
     clock: Callable[[], float] = time.monotonic
     """Monotonic time in seconds."""
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
@@ -87,7 +80,7 @@ class LeaseElection:
     def is_leading(self) -> bool:
         """Return whether this process leads at this moment: also a request that hangs does not prolong that."""
         renewed_at = self._renewed_at
-        return renewed_at is not None and self.clock() < renewed_at + self.timing.renew_deadline_s
+        return renewed_at is not None and self.clock() < renewed_at + self.renew_deadline_s
 
     @property
     def _shown(self) -> str:
@@ -127,9 +120,9 @@ class LeaseElection:
             self.reporter.begin("lease", f"{type(error).__name__}: {error}; please report this error")
         else:
             self.reporter.end("lease", f"{self._shown} is read and written again")
-        wait_s = self.timing.retry_s * (1.0 + JITTER * random.random())  # noqa: S311
+        wait_s = self.retry_s * (1.0 + JITTER * random.random())  # noqa: S311
         if self._renewed_at is not None:
-            return self.timing.retry_s
+            return self.retry_s
         # A Lease that ends before the next attempt is taken when it ends.
         left_s = self._seen_at + self._duration_s() - self.clock()
         return min(wait_s, left_s + 0.05) if left_s > 0 else wait_s
@@ -170,7 +163,7 @@ class LeaseElection:
         written: dict[str, Any] = {
             **spec,
             "holderIdentity": self.identity if held else "",
-            "leaseDurationSeconds": max(round(self.timing.duration_s), 1) if held else RELEASED_S,
+            "leaseDurationSeconds": max(round(self.duration_s), 1) if held else RELEASED_S,
             "acquireTime": at if not held or holder != self.identity else spec.get("acquireTime") or at,
             "renewTime": at,
             "leaseTransitions": transitions + is_new,
@@ -182,7 +175,7 @@ class LeaseElection:
         return text_at(self._lease, "spec", "holderIdentity") or ""
 
     def _duration_s(self) -> float:
-        return float(number_at(self._lease, "spec", "leaseDurationSeconds") or self.timing.duration_s)
+        return float(number_at(self._lease, "spec", "leaseDurationSeconds") or self.duration_s)
 
     def _tell(self) -> None:
         """Report each change, and call `changed`, also while a request hangs."""
@@ -201,6 +194,6 @@ class LeaseElection:
                 self.reporter.line(f"this process stands by: {present} holds {self._shown}")
             holder = present or holder
             renewed_at = self._renewed_at
-            left_s = None if renewed_at is None else renewed_at + self.timing.renew_deadline_s - self.clock()
+            left_s = None if renewed_at is None else renewed_at + self.renew_deadline_s - self.clock()
             self._news.wait(None if left_s is None or left_s < 0 else left_s + 0.01)
             self._news.clear()

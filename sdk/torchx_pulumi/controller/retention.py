@@ -21,7 +21,7 @@ from torchx_pulumi.apps.ownership import is_of_launch
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.settings import RetentionSettings
 from torchx_pulumi.controller.shared import AppWork, ControllerParts
-from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, read_stack_apps
+from torchx_pulumi.controller.stack_apps import TrackedApp, read_stack_apps
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
 from torchx_pulumi.model.app_entry import RunEntry, Stage
@@ -129,7 +129,7 @@ class Retention:
         while self._waiting() and self._shared.clock() < end and not stopped.is_set():
             stopped.wait(self.settings.again_s)
             untried = self.run_pass(stopped, end)
-        for app in filter(None, map(self._shared.tracked.app, self._waiting())):
+        for app in self._waiting():
             why = self._shared.work_of(app.key).why
             because = f": {why}" if why else ""
             self._reporter.line(f"{app.app_id}: it is not forgotten to its end{because}; the next start goes on")
@@ -137,8 +137,8 @@ class Retention:
             words = f"the time of this run is over, {_count(untried, 'old app')} not tried; the next start goes on"
             self._reporter.line(words)
 
-    def _waiting(self) -> list[AppKey]:
-        return [key for key, work in [*self._shared.work.items()] if work.waits]
+    def _waiting(self) -> list[TrackedApp]:
+        return [app for app in self._shared.tracked.apps() if self._shared.work_of(app.key).waits]
 
     def run_pass(self, stopped: threading.Event, end: float = math.inf) -> int:
         """Try each app that is due, the one that ended first first; one that cannot be forgotten prevents no other.
@@ -150,19 +150,17 @@ class Retention:
         Returns:
             How many were not tried because the pass ended before.
         """
-        known = {app.key: app for app in self._shared.tracked.apps()}
-        for key in [key for key in self._waiting() if key not in known]:
-            self._shared.drop(key)
-        found = {key: self._due_at(app, _observed(app)) for key, app in known.items()}
-        due = {key: at for key, at in found.items() if at is not None and at <= self._shared.now()}
-        now = self._shared.clock()
+        ready: list[tuple[bool, datetime, TrackedApp]] = []
+        for app in self._shared.tracked.apps():
+            at, work = self._due_at(app, _observed(app)), self._shared.work_of(app.key)
+            if at is not None and at <= self._shared.now() and self._shared.clock() >= work.not_before:
+                ready.append((not work.waits, at, app))
         # Those that wait come first: another one is not begun where there is no time to complete it.
-        ready = [key for key in due if now >= self._shared.work_of(key).not_before]
-        ready.sort(key=lambda one: (not self._shared.work_of(one).waits, due[one]))
-        for number, key in enumerate(ready):
+        ready.sort(key=lambda one: one[:2])
+        for number, (_, _, app) in enumerate(ready):
             if stopped.is_set() or not self._shared.leading() or self._shared.clock() >= end:
                 return len(ready) - number
-            if self._try(known[key], self._shared.work_of(key)):
+            if self._try(app, self._shared.work_of(app.key)):
                 # Not thousands of removals at once, when an age is set for the first time.
                 stopped.wait(self.settings.pause_s)
         return 0

@@ -23,7 +23,7 @@ from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_obse
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.status import read_state
-from torchx_pulumi.runs.driver import Recorded, Written
+from torchx_pulumi.runs.driver import Recorded
 
 BEHIND_S = 1.0
 """Time until an app is looked at again of which the watch is behind the cluster."""
@@ -249,7 +249,14 @@ class StackWriter:
             return
         if not self._shared.leading():
             return
-        written = self._record(app, StackChange(uid=app.uid or "", look=look))
+        outcome, change = "error", StackChange(uid=app.uid or "", look=look)
+        try:
+            program_stacks = self._shared.settings.program_stacks
+            written = self._shared.driver.record_at(app.place, change, program_stacks=program_stacks)
+            outcome = written.outcome.value
+        finally:
+            with self._guard:
+                self.outcomes[app.backend, outcome] += 1
         if written.answer is not None:
             self._tracked.note_answer(key, written.answer)
         if written.outcome is Recorded.WRITTEN:
@@ -269,18 +276,6 @@ class StackWriter:
             self._left(app)
         else:
             self._deferred(app, has_ended=has_ended)
-
-    def _record(self, app: TrackedApp, change: StackChange) -> Written:
-        outcome = "error"
-        try:
-            written = self._shared.driver.record_at(
-                app.place, change, program_stacks=self._shared.settings.program_stacks
-            )
-            outcome = written.outcome.value
-            return written
-        finally:
-            with self._guard:
-                self.outcomes[app.backend, outcome] += 1
 
     def _left(self, app: TrackedApp) -> None:
         now, again_s, queue = self._tracked.reread(app), self._timing.left_again_s, self._shared.queue_of(app.key)
