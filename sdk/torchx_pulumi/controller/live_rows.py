@@ -62,13 +62,11 @@ class _Watched(ChangeListener):
     """One watched cluster, and its apps that have to be looked at."""
 
     def __init__(self, name: str, cluster: Cluster, tracked: TrackedStacks, namespaces: frozenset[str] | None) -> None:
-        self.name = name
-        self.namespaces = namespaces
         self.queue: WorkQueue[AppKey] = WorkQueue()
         self.away_since: datetime | None = None
         """When it was first found not to answer. None: it answers."""
-        watched = None if namespaces is None else sorted(namespaces)
-        self.view = ClusterView(name, cluster, tracked, self, namespaces=watched)
+        self.namespaces = namespaces
+        self.view = ClusterView(name, cluster, tracked, self, namespaces)
 
     def dirty(self, key: AppKey, delay_s: float = 0.0) -> None:
         self.queue.add(key, max(delay_s, DEBOUNCE_S))
@@ -116,7 +114,7 @@ class LiveRows:
         """End the watches. Returns after about a second."""
         with self._guard:
             self._stopped.set()
-        ending = [start_thread(cluster.stop, f"stop {cluster.name}") for cluster in self._clusters.values()]
+        ending = [start_thread(cluster.stop, f"stop {cluster.view.name}") for cluster in self._clusters.values()]
         for thread in ending:
             thread.join(1.0)
 
@@ -148,7 +146,7 @@ class LiveRows:
         for cluster in [*self._clusters.values()]:
             if cluster.away_since is not None:
                 since = cluster.away_since.astimezone().strftime("%H:%M:%S")
-                found[cluster.name] = f"no answer since {since}; what was last seen is shown"
+                found[cluster.view.name] = f"no answer since {since}; what was last seen is shown"
         return found
 
     def rows(self, rows: Mapping[StackName, FleetRow], now: datetime) -> Mapping[StackName, FleetRow]:
@@ -170,7 +168,7 @@ class LiveRows:
                     checked_at=cluster.away_since or now,
                     source="local" if away else "live",
                     updating=row.updating,
-                    note=f"cluster not reached: {cluster.name}" if away else "",
+                    note=f"cluster not reached: {cluster.view.name}" if away else "",
                 )
         return fresh
 

@@ -106,15 +106,16 @@ class Due:
         return ArchivedJob(app_id=self.app.app_id, scheduler=self.app.scheduler, uid=self.app.uid or "")
 
 
+@dataclass(eq=False)
 class Retention:
     """Forgets apps. Used by one thread at a time."""
 
-    def __init__(self, shared: ControllerParts, settings: RetentionSettings, index: RunIndex) -> None:
-        """Take what the parts of the controller share, the ages, and the apps that this user launched from here."""
-        self.settings = settings
-        self._shared = shared
-        self._reporter = shared.reporter
-        self._index = index
+    shared: ControllerParts
+    """What the parts of the controller share."""
+    settings: RetentionSettings
+    """What is forgotten, and when."""
+    index: RunIndex
+    """The apps that this user launched from here."""
 
     def run(self, stopped: threading.Event) -> None:
         """Forget what is due, again and again, until `stopped` is set."""
@@ -124,21 +125,21 @@ class Retention:
 
     def run_once(self, stopped: threading.Event, timeout_s: float) -> None:
         """Forget what is due now; return when that is done, after the timeout, or when `stopped` is set."""
-        end = self._shared.clock() + timeout_s
+        end = self.shared.clock() + timeout_s
         untried = self.run_pass(stopped, end)
-        while self._waiting() and self._shared.clock() < end and not stopped.is_set():
+        while self._waiting() and self.shared.clock() < end and not stopped.is_set():
             stopped.wait(self.settings.again_s)
             untried = self.run_pass(stopped, end)
         for app in self._waiting():
-            why = self._shared.work_of(app.key).why
+            why = self.shared.work_of(app.key).why
             because = f": {why}" if why else ""
-            self._reporter.line(f"{app.app_id}: it is not forgotten to its end{because}; the next start goes on")
+            self.shared.reporter.line(f"{app.app_id}: it is not forgotten to its end{because}; the next start goes on")
         if untried and not stopped.is_set():
             words = f"the time of this run is over, {_count(untried, 'old app')} not tried; the next start goes on"
-            self._reporter.line(words)
+            self.shared.reporter.line(words)
 
     def _waiting(self) -> list[TrackedApp]:
-        return [app for app in self._shared.tracked.apps() if self._shared.work_of(app.key).waits]
+        return [app for app in self.shared.tracked.apps() if self.shared.work_of(app.key).waits]
 
     def run_pass(self, stopped: threading.Event, end: float = math.inf) -> int:
         """Try each app that is due, the one that ended first first; one that cannot be forgotten prevents no other.
@@ -151,16 +152,16 @@ class Retention:
             How many were not tried because the pass ended before.
         """
         ready: list[tuple[bool, datetime, TrackedApp]] = []
-        for app in self._shared.tracked.apps():
-            at, work = self._due_at(app, _observed(app)), self._shared.work_of(app.key)
-            if at is not None and at <= self._shared.now() and self._shared.clock() >= work.not_before:
+        for app in self.shared.tracked.apps():
+            at, work = self._due_at(app, _observed(app)), self.shared.work_of(app.key)
+            if at is not None and at <= self.shared.now() and self.shared.clock() >= work.not_before:
                 ready.append((not work.waits, at, app))
         # Those that wait come first: another one is not begun where there is no time to complete it.
         ready.sort(key=lambda one: one[:2])
         for number, (_, _, app) in enumerate(ready):
-            if stopped.is_set() or not self._shared.leading() or self._shared.clock() >= end:
+            if stopped.is_set() or not self.shared.leading() or self.shared.clock() >= end:
                 return len(ready) - number
-            if self._try(app, self._shared.work_of(app.key)):
+            if self._try(app, self.shared.work_of(app.key)):
                 # Not thousands of removals at once, when an age is set for the first time.
                 stopped.wait(self.settings.pause_s)
         return 0
@@ -171,16 +172,16 @@ class Retention:
         Nothing is changed.
         """
         goes, stays = [], []
-        for app in sorted(self._shared.tracked.apps(), key=lambda one: (str(one.stack), one.urn)):
+        for app in sorted(self.shared.tracked.apps(), key=lambda one: (str(one.stack), one.urn)):
             try:
                 seen = self._seen(app)
                 at = self._due_at(app, seen)
-                if at is None or at > self._shared.now():
+                if at is None or at > self.shared.now():
                     continue
-                if self._shared.tracked.is_locked(app):
+                if self.shared.tracked.is_locked(app):
                     stays.append((app, ", its stack is locked: an update runs, or was killed (`pulumi cancel`)"))
                     continue
-                text = self._shared.tracked.text(app)
+                text = self.shared.tracked.text(app)
                 if text is not None:
                     due = self._find(app, text, seen)
                     names = ", ".join(_named(kind, found) for kind, found in due.objects) or "no objects"
@@ -208,7 +209,7 @@ class Retention:
             removed = self._step(app, work)
         except StaysError as error:
             if not error.passing:
-                work.not_before = self._shared.clock() + self.settings.stays_s
+                work.not_before = self.shared.clock() + self.settings.stays_s
                 return False
             work.why = str(error)
         except (TorchxPulumiError, OSError, *DAMAGED) as error:
@@ -222,12 +223,12 @@ class Retention:
             work.hindered = HINDRANCES_SHOWN
         else:
             work.hindered = 0
-            self._reporter.forget(problem)
+            self.shared.reporter.forget(problem)
             return removed
         work.hindered += 1
         if work.hindered > HINDRANCES_SHOWN:
-            self._reporter.begin(problem, f"{app.app_id}: stack {app.stack} is not forgotten yet: {work.why}")
-        work.not_before = self._shared.clock() + again_s
+            self.shared.reporter.begin(problem, f"{app.app_id}: stack {app.stack} is not forgotten yet: {work.why}")
+        work.not_before = self.shared.clock() + again_s
         return False
 
     def _step(self, app: TrackedApp, work: AppWork) -> bool:
@@ -238,10 +239,10 @@ class Retention:
             TorchxPulumiError: The backend or the cluster cannot be used.
             OSError: The archive cannot be used.
         """
-        text = self._shared.tracked.text(app)
+        text = self.shared.tracked.text(app)
         if text is None:
             return False
-        due, archiver = self._find(app, text), self._shared.archiver
+        due, archiver = self._find(app, text), self.shared.archiver
         is_copying = archiver is not None and archiver.is_copying(due.job.uid)
         work.waits = is_copying or bool(due.objects)
         if is_copying and not due.objects:
@@ -251,23 +252,23 @@ class Retention:
 
         def decide(text: str) -> bool:
             now = self._find(app, text)
-            for kind, found in now.objects if due.objects and self._shared.leading() else ():
+            for kind, found in now.objects if due.objects and self.shared.leading() else ():
                 if not is_being_deleted(found):
                     # Only as it was when the app was found to have ended.
                     name, uid, version = (text_at(found, "metadata", key) for key in ("name", "uid", "resourceVersion"))
                     now.view.origin.delete(kind, app.namespace, str(name), uid=uid, version=version)
                     deleted.append(_named(kind, found))
-            if due.objects or now.objects or not self._shared.leading():
+            if due.objects or now.objects or not self.shared.leading():
                 return False
             # Before the stack: no pass would find an entry that is left over.
-            self._index.forget(now.entry)
+            self.index.forget(now.entry)
             return True
 
         try:
-            outcome = self._shared.driver.forget_at(app.place, decide)
+            outcome = self.shared.driver.forget_at(app.place, decide)
         finally:
             if deleted:
-                self._reporter.line(
+                self.shared.reporter.line(
                     f"{app.app_id}: deleted {', '.join(deleted)}, before stack {app.stack} is forgotten"
                 )
         if outcome is Forgotten.DEFERRED:
@@ -278,9 +279,9 @@ class Retention:
         if outcome is not Forgotten.REMOVED:
             return bool(deleted)
         # The next listing of the backend drops the app.
-        work.not_before = self._shared.clock() + self.settings.stays_s
+        work.not_before = self.shared.clock() + self.settings.stays_s
         with_logs = f" and {_count(logs, 'archived log')}" if logs else ""
-        self._reporter.line(f"{app.app_id}: forgotten, with stack {app.stack}{with_logs} ({due.ended})")
+        self.shared.reporter.line(f"{app.app_id}: forgotten, with stack {app.stack}{with_logs} ({due.ended})")
         return True
 
     def _archives(self, due: Due) -> list[Archive]:
@@ -308,7 +309,7 @@ class Retention:
         seen = seen or _observed(now)
         self._check_age(now, seen)
         self._check_others(now, entry)
-        view = self._shared.cluster_of(now)
+        view = self.shared.cluster_of(now)
         if view is None:
             why = "its cluster or its namespace is not watched here, or is not known to be that of its launch"
             raise StaysError(why)
@@ -335,8 +336,8 @@ class Retention:
 
     def _seen(self, app: TrackedApp) -> Mapping[str, Any]:
         """Return what the stack will have of an app once what is seen in its cluster is written."""
-        for view in self._shared.views if not app.state.terminal and not app.has_secrets else ():
-            look = view.look(app, self._shared.now())
+        for view in self.shared.views if not app.state.terminal and not app.has_secrets else ():
+            look = view.look(app, self.shared.now())
             found = None if look is None else judge(look, app.requested, app.observed or None)
             if found is not None and read_state(found.get("state")).terminal:
                 return found
@@ -346,7 +347,7 @@ class Retention:
         at = self._due_at(app, seen)
         if at is None:
             raise StaysError("it has not ended, or when it ended is not known", passing=True)
-        if at > self._shared.now():
+        if at > self.shared.now():
             raise StaysError(f"it is not old enough before {format_time(at)}", passing=True)
 
     def _check_others(self, app: TrackedApp, entry: RunEntry) -> None:
@@ -361,9 +362,9 @@ class Retention:
             raise StaysError("an update in its history cannot be read, so that it is not known what was run")
         if any(update.kind == "update" and update.started_by != OWN_UPDATE for update in updates):
             raise StaysError("a Pulumi program took its stack over")
-        for key in self._shared.tracked.of_uid(app.uid) - {app.key}:
+        for key in self.shared.tracked.of_uid(app.uid) - {app.key}:
             raise StaysError(f"stack {key[1]} of {key[0]} names the same job object")
-        known = self._index.get(entry)
+        known = self.index.get(entry)
         if known is None:
             return
         if known.stage is not Stage.LAUNCHED or is_working(known.owner):
@@ -377,14 +378,14 @@ class Retention:
         """Return when an app ended, by its stack and its cluster, where none of its pods runs."""
         ended_at = _ended_at(seen)
         if any(kind == app.variant.job_object and not is_being_deleted(found) for kind, found in live):
-            look = view.look_again(app, self._shared.now())
+            look = view.look_again(app, self.shared.now())
             # What the cluster says by itself: an end in the stack is no reason to delete what runs.
             now = None if look is None or look.gone else judge(look, app.requested, None)
             if now is None:
                 raise StaysError("its objects change at this moment", passing=True)
             if not read_state(now.get("state")).terminal:
                 raise StaysError(f"its cluster says that it is {now.get('state')}")
-            now = {**now, "observed_at": format_time(ended_at or self._shared.now())}
+            now = {**now, "observed_at": format_time(ended_at or self.shared.now())}
             self._check_age(app, now)
             ended_at = max(filter(None, (ended_at, _ended_at(now))))
         if ended_at is None:

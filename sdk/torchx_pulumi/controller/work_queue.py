@@ -45,26 +45,19 @@ class _Item:
     failures: int = 0
 
 
+@dataclass(eq=False)
 class WorkQueue(Generic[Key]):
     """Keys that workers take when they are due. For use by several threads."""
 
-    def __init__(
-        self,
-        *,
-        retry_s: float = 0.5,
-        longest_retry_s: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Create an empty queue.
+    retry_s: float = 0.5
+    """Delay after the first failure of a key; it doubles with each further one."""
+    longest_retry_s: float = 30.0
+    """Longest delay after a failure."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic time in seconds."""
 
-        Args:
-            retry_s: Delay after the first failure of a key; it doubles with each further one.
-            longest_retry_s: Longest delay after a failure.
-            clock: Monotonic time in seconds.
-        """
-        self._retry_s = retry_s
-        self._longest_retry_s = longest_retry_s
-        self._clock = clock
+    def __post_init__(self) -> None:
+        """Begin empty."""
         self._condition = threading.Condition()
         self._items: defaultdict[Key, _Item] = defaultdict(_Item)
         self._heap: list[tuple[float, int, Key]] = []
@@ -81,16 +74,16 @@ class WorkQueue(Generic[Key]):
             pending: There may be something to do. False: only a routine look, which need not happen before an exit.
         """
         with self._condition:
-            self._put(key, self._clock() + delay_s, pending=pending)
+            self._put(key, self.clock() + delay_s, pending=pending)
 
     def retry(self, key: Key, longest_s: float = math.inf) -> None:
         """Add a key after a failure, with a delay that doubles each time, up to `longest_s`."""
         with self._condition:
             item = self._items[key]
-            delay_s = min(self._retry_s * 2.0 ** min(item.failures, 16), self._longest_retry_s, longest_s)
+            delay_s = min(self.retry_s * 2.0 ** min(item.failures, 16), self.longest_retry_s, longest_s)
             item.failures += 1
             # Jitter: keys that failed together are not tried together again.
-            self._put(key, self._clock() + delay_s * (0.75 + random.random() / 4), pending=True)  # noqa: S311
+            self._put(key, self.clock() + delay_s * (0.75 + random.random() / 4), pending=True)  # noqa: S311
 
     def succeeded(self, key: Key) -> None:
         """Forget the failures of a key."""
@@ -112,7 +105,7 @@ class WorkQueue(Generic[Key]):
             while not self._closed:
                 while self._heap and self._is_outdated(*self._heap[0]):
                     heapq.heappop(self._heap)
-                wait_s = self._heap[0][0] - self._clock() if self._heap else None
+                wait_s = self._heap[0][0] - self.clock() if self._heap else None
                 if wait_s is not None and wait_s <= 0:
                     _, _, key = heapq.heappop(self._heap)
                     self._items[key] = _Item(busy=True, failures=self._items[key].failures)
@@ -138,7 +131,7 @@ class WorkQueue(Generic[Key]):
         with self._condition:
             for key, item in self._items.items():
                 if item.pending:
-                    self._put(key, self._clock(), pending=True)
+                    self._put(key, self.clock(), pending=True)
 
     def pending(self) -> list[Key]:
         """Return the keys that are being worked on, or that there may be something to do for."""
