@@ -77,9 +77,8 @@ class LiveFleet:
     def __init__(self) -> None:
         """Begin without apps."""
         self._guard = threading.Lock()
-        self._apps: OrderedDict[AppKey, LiveApp] = OrderedDict()
-        """In the order in which they changed last."""
-        self._keys: dict[str, AppKey] = {}
+        self._apps: OrderedDict[str, LiveApp] = OrderedDict()
+        """By id, in the order in which they changed last."""
         self._gone: OrderedDict[str, int] = OrderedDict()
         self._forgotten = 0
         """Version up to which apps that are gone are not known any more."""
@@ -89,9 +88,10 @@ class LiveFleet:
     def put_stack(self, app: TrackedApp) -> None:
         """Take an app as its stack was last read; what was seen of another run of it is dropped."""
         with self._guard:
-            known = self._apps.get(app.key)
+            name = live_id(app.key)
+            known = self._apps.get(name)
             if known is None:
-                made = LiveApp(id=live_id(app.key), app=app, seen=None, version=0)
+                made = LiveApp(id=name, app=app, seen=None, version=0)
             elif known.app.uid != app.uid and (known.seen is None or known.seen.get("uid") != app.uid):
                 made = replace(known, app=app, seen=None, cluster=None, away_since=None)
             else:
@@ -113,7 +113,7 @@ class LiveFleet:
             cluster: Name of the watched cluster. None: the one that it was last seen in.
         """
         with self._guard:
-            known = self._apps.get(key)
+            known = self._apps.get(live_id(key))
             if known is None or known.app.uid != uid:
                 return
             kept = known.seen
@@ -140,11 +140,10 @@ class LiveFleet:
     def drop(self, key: AppKey) -> None:
         """Forget an app whose stack is gone."""
         with self._guard:
-            known = self._apps.pop(key, None)
+            known = self._apps.pop(live_id(key), None)
             if known is None:
                 return
             self._version += 1
-            self._keys.pop(known.id, None)
             self._gone[known.id] = self._version
             self._gone.move_to_end(known.id)
             while len(self._gone) > MOST_GONE:
@@ -165,8 +164,7 @@ class LiveFleet:
     def find(self, app: str) -> LiveApp | None:
         """Return the app of an id. None: there is none."""
         with self._guard:
-            key = self._keys.get(app)
-            return None if key is None else self._apps[key]
+            return self._apps.get(app)
 
     def changes(self, since: int | None) -> FleetChange:
         """Return what changed since a version. None: everything there is."""
@@ -199,10 +197,9 @@ class LiveFleet:
         if changed:
             self._version += 1
             app = replace(app, version=self._version)
-        self._apps[app.app.key] = app
+        self._apps[app.id] = app
         if changed:
-            self._apps.move_to_end(app.app.key)
-        self._keys[app.id] = app.app.key
+            self._apps.move_to_end(app.id)
         self._gone.pop(app.id, None)
 
     def _tell(self, *, changed: bool) -> None:
