@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
-from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller import Controller, ControllerParts, ControllerSettings
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import RetentionSettings
@@ -51,9 +51,9 @@ def main(kubeconfig: str, namespace: str, archive: str, days: str, mode: str) ->
     driver.left = int(mode) if mode.isdecimal() else 0
     ahead = timedelta(days=float(days))
     clusters = {"test": KubernetesCluster.connect(kubeconfig)}
-    Controller(settings, clusters, driver, Reporter(), now=lambda: datetime.now(timezone.utc) + ahead).run(
-        threading.Event()
-    )
+    now = lambda: datetime.now(timezone.utc) + ahead  # noqa: E731
+    parts = ControllerParts(settings=settings, driver=driver, reporter=Reporter(), now=now)
+    Controller(parts, clusters).run(threading.Event())
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def controller_command(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threading.Event) -> int:
-    from torchx_pulumi.controller import Controller, ControllerSettings
+    from torchx_pulumi.controller import Controller, ControllerParts, ControllerSettings
     from torchx_pulumi.controller.archive_rules import ArchiveRules
     from torchx_pulumi.controller.archiving import LogArchiver
     from torchx_pulumi.controller.checks import (
@@ -218,9 +218,10 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
                 )
             leading = (lambda: True) if election is None else (lambda: election.is_leading)
             fleet = None if listening is None else LiveFleet()
-            controller = Controller(
-                settings, clusters, driver, reporter, archiver=archiver, fleet=fleet, leading=leading
+            parts = ControllerParts(
+                settings=settings, driver=driver, reporter=reporter, archiver=archiver, fleet=fleet, leading=leading
             )
+            controller = Controller(parts, clusters)
             server = None
             if listening is not None and fleet is not None:
                 from torchx_pulumi.web.serving import serve_pages

@@ -2,5 +2,6 @@
 
 from torchx_pulumi.controller.controller import Controller
 from torchx_pulumi.controller.settings import ControllerSettings
+from torchx_pulumi.controller.shared import ControllerParts
 
-__all__ = ["Controller", "ControllerSettings"]
+__all__ = ["Controller", "ControllerParts", "ControllerSettings"]

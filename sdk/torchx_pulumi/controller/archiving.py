@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
-from torchx_pulumi.controller.work_queue import WorkQueue
+from torchx_pulumi.controller.work_queue import WorkQueue, start_thread, wait_until
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import (
     Archive,
@@ -77,6 +77,7 @@ class PendingCopy:
         return f"{self.job.app_id}: the log of {self.ref.pod}/{self.ref.container}"
 
 
+@dataclass(eq=False)
 class LogArchiver:
     """Copies the logs of tracked apps. Calls return at once and never raise; the work is done by its own threads.
 
@@ -84,47 +85,37 @@ class LogArchiver:
     controller's own. The latter has no logs of pods with Secrets, unless that is asked for.
     """
 
-    def __init__(
-        self,
-        reporter: Reporter,
-        rules: ArchiveRules,
-        *,
-        limit_bytes: int = LIMIT_BYTES,
-        opened: Callable[[str], Archive] = open_archive,
-        retry_s: float = 1.0,
-        longest_retry_s: float = 30.0,
-    ) -> None:
-        """Take the settings; nothing is started.
+    reporter: Reporter
+    """Takes lines."""
+    rules: ArchiveRules
+    """Which archives are written, and for which launches."""
+    limit_bytes: int = LIMIT_BYTES
+    """Most bytes of the text of one container run to keep."""
+    retry_s: float = 1.0
+    """Time until a copy is tried again after a failure. Doubled by each further one in a row."""
+    longest_retry_s: float = 30.0
+    """Longest of these times."""
 
-        Args:
-            reporter: Takes lines.
-            rules: Which archives are written, and for which launches.
-            limit_bytes: Most bytes of the text of one container run to keep.
-            opened: Opens an archive by its URL.
-            retry_s: Time until a copy is tried again after a failure. Doubled by each further one in a row.
-            longest_retry_s: Longest of these times.
-        """
-        self._reporter = reporter
-        self._rules = rules
-        self._limit_bytes = limit_bytes
-        self._opened = opened
+    def __post_init__(self) -> None:
+        """Begin without copies; nothing is started."""
         self._stop = LogStop()
         self._guard = threading.Lock()
         self._copies: dict[CopyKey, PendingCopy] = {}
         self._runs: dict[AppKey, tuple[Run, ...]] = {}
         self._chosen: dict[AppKey, set[str | None]] = {}
         """Uids of runs whose launch chose the archive, as their job objects showed."""
-        self._archives: dict[str, Archive | None] = {}
+        self._opened = cache(open_archive)
         self._indexed: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         """URL of the archive and folder of a job to the records of runs that need no copy any more."""
-        self._ended: WorkQueue[CopyKey] = WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s)
-        self._running: WorkQueue[CopyKey] = WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s)
+        self._queues: dict[bool, WorkQueue[CopyKey]] = {
+            running: WorkQueue(retry_s=self.retry_s, longest_retry_s=self.longest_retry_s) for running in (False, True)
+        }
+        """Copies of containers that have ended, and of those whose logs are followed."""
         self._threads: list[threading.Thread] = []
-        self._followers = 0
 
     def summary(self) -> str:
         """Return one line for the start of the controller: where logs go, and which are left out."""
-        rules, allowed = self._rules, ", ".join(map(without_password, self._rules.allowed))
+        rules, allowed = self.rules, ", ".join(map(without_password, self.rules.allowed))
         if rules.own is None and not allowed:
             return "no logs are archived (--log-archive, --archive-allow)"
         if rules.own is None:
@@ -134,9 +125,9 @@ class LogArchiver:
         return f"logs are archived in {without_password(rules.own)}{left_out}{first}"
 
     def start(self) -> None:
-        """Start its threads."""
-        for _ in range(COPIES):
-            self._start_thread(self._ended)
+        """Start its threads, but those that follow logs, which start as they are needed."""
+        work = partial(self._queues[False].serve, self._run)
+        self._threads += [start_thread(work, "archive") for _ in range(COPIES)]
 
     def pod_changed(
         self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
@@ -158,12 +149,12 @@ class LogArchiver:
         except Exception as error:  # noqa: BLE001 - one pod must not end the watch of all others
             name = text_at(pod, "metadata", "name")
             text = f"{app.app_id}: pod {name}: {type(error).__name__}: {error}; please report this error"
-            self._reporter.once(f"archive error {app.app_id}", text)
+            self.reporter.once(f"archive error {app.app_id}", text)
 
     def stop(self, timeout_s: float) -> None:
         """End; what is not copied by then is copied after the next start, as long as the pod exists."""
-        self._ended.close()
-        self._running.close()
+        for queue in self._queues.values():
+            queue.close()
         self._stop.set()
         end = time.monotonic() + timeout_s
         for thread in [*self._threads]:
@@ -171,9 +162,7 @@ class LogArchiver:
 
     def wait_until_idle(self, timeout_s: float) -> bool:
         """Wait until every log that can be copied now is copied; return whether that is so."""
-        end = time.monotonic() + timeout_s
-        # A thread that follows a log may leave the rest of it to the other queue.
-        return all(queue.wait_until_idle(end - time.monotonic()) for queue in (self._running, self._ended))
+        return wait_until(lambda: not any(queue.pending() for queue in self._queues.values()), self._stop, timeout_s)
 
     def is_copying(self, uid: str) -> bool:
         """Return whether a log of the run of a job object is being copied, or is going to be."""
@@ -193,23 +182,21 @@ class LogArchiver:
             for ref in runs_of_pod(pod):
                 key = (url, ref.key(job).record)
                 is_done = ref.key(job).record in self._indexed.get((url, job.folder), ())
-                if (not ref.running or going) and not is_done:
-                    made = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
-                    self._add(self._copies.setdefault(key, made), ref, urgent=going)
-                if deleted and key in self._copies:
-                    self._copies[key].gone = True
-
-    def _add(self, copy: PendingCopy, ref: ContainerRunRef, *, urgent: bool) -> None:
-        """Queue a copy, unless it is being made."""
-        if copy.active:
-            return
-        if copy.ref.running or not ref.running:
-            copy.ref = ref
-        queue = self._queue_of(copy)
-        queue.add(copy.key, URGENT_S if urgent else NEW_S)
-        if queue is self._running and self._followers < FOLLOWED and not self._stop.is_set():
-            self._followers += 1
-            self._start_thread(queue)
+                copy = self._copies.get(key)
+                if copy is None and (not ref.running or going) and not is_done:
+                    copy = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
+                    self._copies[key] = copy
+                if copy is None:
+                    continue
+                copy.gone = copy.gone or deleted
+                if copy.active or (ref.running and not going):
+                    continue
+                if copy.ref.running or not ref.running:
+                    copy.ref = ref
+                queue = self._queues[copy.ref.running]
+                queue.add(key, URGENT_S if going else NEW_S)
+                if copy.ref.running and len(self._threads) < COPIES + FOLLOWED and not self._stop.is_set():
+                    self._threads.append(start_thread(partial(queue.serve, self._run), "archive"))
 
     def _run_uid(self, app: TrackedApp, pod: Manifest) -> str | None:
         """Return the uid of the job object that a pod belongs to. None: the pod is not of a run of the app."""
@@ -225,9 +212,9 @@ class LogArchiver:
         self, app: TrackedApp, uid: str, pod: Manifest, job_object: Manifest | None, *, going: bool
     ) -> str | None:
         """Return the archive for the logs of a pod: that of its launch, if it counts, else the controller's own."""
-        if self._rules.of_launch(app, job_object) is not None:
+        if self.rules.of_launch(app, job_object) is not None:
             self._chosen.setdefault(app.key, set()).add(app.uid)
-        own, named = self._rules.own, self._rules.named(app)
+        own, named = self.rules.own, self.rules.named(app)
         if named is not None and uid in self._chosen.get(app.key, ()):
             return named
         if named is not None and job_object is None and not going:
@@ -239,45 +226,26 @@ class LogArchiver:
             why = "the log_archive that the launch named is not allowed (--archive-allow)"
         else:
             why = "its job object does not show the label of its launch, so that its log_archive does not count"
-        if own is not None and (self._rules.secret_pods or not has_secrets(pod)):
+        if own is not None and (self.rules.secret_pods or not has_secrets(pod)):
             if app.log_archive is not None:
                 words = f"{app.app_id}: its logs go to {without_password(own)}: {why}"
-                self._reporter.once(f"archive choice {app.key}", words)
+                self.reporter.once(f"archive choice {app.key}", words)
             return own
         if own is not None:
             why = f"its pods have secrets, and {why} (--archive-secret-pods)"
         elif app.log_archive is None:
             return None
-        self._reporter.once(f"archive secrets {app.key}", f"{app.app_id}: its logs are not archived: {why}")
+        self.reporter.once(f"archive secrets {app.key}", f"{app.app_id}: its logs are not archived: {why}")
         return None
 
     def _archive(self, url: str) -> Archive | None:
         """Return the archive of a URL. None: it cannot be opened, which is reported once."""
-        with self._guard:
-            if url in self._archives:
-                return self._archives[url]
-        archive: Archive | None = None
         try:
-            archive = self._opened(url)
+            return self._opened(url)
         except InvalidJobError as error:
             text = f"logs of some apps are not archived: {'; '.join(map(str, error.problems))}"
-            self._reporter.begin(f"archive {url}", text)
-        with self._guard:
-            self._archives[url] = archive
-        return archive
-
-    def _start_thread(self, queue: WorkQueue[CopyKey]) -> None:
-        # A daemon: a backend that does not answer cannot keep the process running.
-        thread = threading.Thread(target=self._work, args=(queue,), name="controller archive", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _work(self, queue: WorkQueue[CopyKey]) -> None:
-        while (key := queue.take()) is not None:
-            try:
-                self._run(key)
-            finally:
-                queue.done(key)
+            self.reporter.begin(f"archive {url}", text)
+            return None
 
     def _run(self, key: CopyKey) -> None:
         """Copy one run, and plan the next attempt unless it is finished."""
@@ -292,17 +260,21 @@ class LogArchiver:
             delay_s = self._attempt(copy, ref)
         except Exception as error:  # noqa: BLE001 - one log must not end the work on all others
             text = f"{copy.name}: {type(error).__name__}: {error}; please report this error"
-            self._reporter.once(f"archive error {copy.job.app_id}", text)
+            self.reporter.once(f"archive error {copy.job.app_id}", text)
             delay_s = 0.0
         finally:
             with self._guard:
                 copy.active = False
                 if delay_s is None:
-                    self._finish(copy)
-        if delay_s == 0.0:
-            self._queue_of(copy).retry(key)
-        elif delay_s is not None:
-            self._queue_of(copy).add(key, delay_s, pending=False)
+                    self._copies.pop(key, None)
+                    self._indexed.get((key[0], copy.job.folder), set()).add(key[1])
+        if delay_s is None:
+            for queue in self._queues.values():
+                queue.succeeded(key)
+        elif delay_s == 0.0:
+            self._queues[copy.ref.running].retry(key)
+        else:
+            self._queues[copy.ref.running].add(key, delay_s, pending=False)
 
     def _attempt(self, copy: PendingCopy, ref: ContainerRunRef) -> float | None:
         """Copy a run. Return when it is tried again: 0.0 as after each failure. None: it is finished."""
@@ -317,7 +289,7 @@ class LogArchiver:
                 ref,
                 follow=ref.running,
                 stop=self._stop,
-                limit_bytes=self._limit_bytes,
+                limit_bytes=self.limit_bytes,
                 advice=ADVICE,
                 tries=1 if not ref.running else None,
             )
@@ -325,18 +297,18 @@ class LogArchiver:
             return self._unreadable(copy, error)
         except OSError as error:
             text = f"log archive {copy.archive.name} cannot be used: {error.strerror or error}; it is tried again"
-            self._reporter.begin(problem, text)
+            self.reporter.begin(problem, text)
             return self._after_failure(copy, text)
-        self._reporter.end(problem, f"log archive {copy.archive.name} can be used again")
+        self.reporter.end(problem, f"log archive {copy.archive.name} can be used again")
         return self._after_copy(copy, run)
 
     def _after_copy(self, copy: PendingCopy, run: ArchivedRun | None) -> float | None:
-        self._reporter.end(f"log {copy.job.app_id}", f"{copy.name} is archived")
+        self.reporter.end(f"log {copy.job.app_id}", f"{copy.name} is archived")
         if run is None or self._stop.is_set():
             return 0.0
         if run.complete:
             if run.may_lack_beginning:
-                self._reporter.once(
+                self.reporter.once(
                     f"late log {copy.job.app_id} {copy.job.uid}",
                     f"{copy.name} may lack its first lines: a node gives the last 10 MiB of a log by default",
                 )
@@ -351,7 +323,7 @@ class LogArchiver:
         if self._stop.is_set():
             return 0.0
         if error.reason in ("Forbidden", "Unauthorized"):
-            self._reporter.begin(
+            self.reporter.begin(
                 f"logs {copy.cluster.api_server}",
                 f"logs may not be read, and are not archived (permission: get pods/log): {error}; they are tried again "
                 f"every {REFUSED_S:g} s",
@@ -360,7 +332,7 @@ class LogArchiver:
         if not error.retryable:
             self._lost(copy, str(error))
             return None
-        self._reporter.begin(f"log {copy.job.app_id}", f"{copy.name} is not archived yet: {error}; it is tried again")
+        self.reporter.begin(f"log {copy.job.app_id}", f"{copy.name} is not archived yet: {error}; it is tried again")
         return self._after_failure(copy, str(error))
 
     def _after_failure(self, copy: PendingCopy, why: str) -> float | None:
@@ -372,21 +344,11 @@ class LogArchiver:
         return None
 
     def _lost(self, copy: PendingCopy, why: str) -> None:
-        self._reporter.forget(f"log {copy.job.app_id}")
-        self._reporter.once(
+        self.reporter.forget(f"log {copy.job.app_id}")
+        self.reporter.once(
             f"lost log {copy.job.app_id} {copy.job.uid}",
             f"{copy.name} is not archived as a whole: {why}; others may follow",
         )
-
-    def _finish(self, copy: PendingCopy) -> None:
-        """Drop a copy that is finished."""
-        self._copies.pop(copy.key, None)
-        for queue in (self._ended, self._running):
-            queue.succeeded(copy.key)
-        self._indexed.get((copy.key[0], copy.job.folder), set()).add(copy.key[1])
-
-    def _queue_of(self, copy: PendingCopy) -> WorkQueue[CopyKey]:
-        return self._running if copy.ref.running else self._ended
 
     def _index(self, copy: PendingCopy) -> set[str]:
         """Return the records that a job's archive had when it was first asked, and those that need no copy since."""

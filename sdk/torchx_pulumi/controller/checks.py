@@ -15,6 +15,7 @@ from torchx_pulumi.model.errors import BackendAbsentError, ClusterError, Problem
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
 from torchx_pulumi.runs.whereabouts import Connect
+from torchx_pulumi.schedulers.diagnosis.nodes import amount
 from torchx_pulumi.schedulers.watching import forget_permissions
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.stacks import CliStacks, check_there, open_stacks
@@ -25,8 +26,6 @@ WRITABLE = "file://, s3://, gs:// and azblob://"
 
 SMALLEST_LIMIT = 64 << 10
 """Fewest bytes of a log that may be asked for."""
-
-UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 AGE_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -97,11 +96,11 @@ def check_archives(rules: ArchiveRules, limit: str, *, pages: bool) -> tuple[lis
             "has these logs anyway"
         )
         problems.append(Problem("--archive-secret-pods", text))
-    limit_bytes = _bytes_of(limit)
-    if limit_bytes is None or limit_bytes < SMALLEST_LIMIT:
+    limit_bytes = int(amount(limit.removesuffix("B")))
+    if limit_bytes < SMALLEST_LIMIT:
         text = f"found {limit!r}, allowed is 64Ki or more, for example 64Mi or 1G"
         problems.append(Problem("--archive-limit", text))
-    return problems, limit_bytes or SMALLEST_LIMIT
+    return problems, limit_bytes
 
 
 def check_retention(
@@ -239,16 +238,6 @@ def check_words(
     problems = [Problem(option, "is empty; give a value, or leave the option out for the default") for option in empty]
     text = "found {!r}, allowed are lower-case letters, digits and '-', at most 63; leave the option out for all"
     return problems + [Problem("--namespace", text.format(name)) for name in namespaces if not is_dns_label(name)]
-
-
-def _bytes_of(text: str) -> int | None:
-    """Return a number of bytes. None: the text is not a size.
-
-    >>> _bytes_of("64Mi"), _bytes_of("1.5M"), _bytes_of("much")
-    (67108864, 1500000, None)
-    """
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)(Ki|Mi|Gi|k|K|M|G|)B?", text, re.ASCII)
-    return int(float(found[1]) * UNITS[found[2]]) if found else None
 
 
 def _check_backends(backends: Sequence[str]) -> list[Problem]:

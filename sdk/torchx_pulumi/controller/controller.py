@@ -6,29 +6,27 @@ how the last controller ended.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 
-from torchx_pulumi.controller.archiving import LogArchiver
-from torchx_pulumi.controller.figures import ControllerFigures, WatchState
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.observing import ChangeListener, ClusterView
-from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
-from torchx_pulumi.controller.settings import ControllerSettings, ControllerTiming
 from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
-from torchx_pulumi.controller.tracked import TrackedStacks, stack_words
-from torchx_pulumi.controller.work_queue import WorkQueue
+from torchx_pulumi.controller.tracked import stack_words
+from torchx_pulumi.controller.work_queue import start_thread, wait_until
 from torchx_pulumi.controller.writing import StackWriter
 from torchx_pulumi.fleet.collect.row import STALE_AFTER_S
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.text import one_line
-from torchx_pulumi.runs.driver import Driver
+from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.backend import without_credentials
 
 LOOK_SHARE = 10
@@ -37,79 +35,52 @@ LOOK_SHARE = 10
 MOST_PAUSE_S = 1.0
 """Longest of these pauses: an end is written soon after it is seen."""
 
-REFRESH_PAUSES_S = (*[1.0] * 10, *[2.0] * 10, *[4.0] * 5, 8.0, 16.0)
-"""Pauses between listings while there is a job object whose stack is not known: its launch may be running."""
+LISTING_PAUSES_S = ((10.0, 1.0), (30.0, 2.0), (50.0, 4.0), (58.0, 8.0), (74.0, 16.0))
+"""Up to which age of a job object without a known stack backends are listed with a pause: its launch may be running."""
 
 
-class Controller:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchState:
+    """One watch of a cluster."""
+
+    cluster: str
+    """Name of the cluster, as in messages."""
+    kind: str
+    """Kind of the watched objects, as kubectl names it, for example `pods`."""
+    namespace: str | None
+    """Namespace of the watched objects. None: all namespaces, or objects without one."""
+    lag_s: float
+    """Seconds since the watch was last current. 0.0: it is connected."""
+
+
+class Controller(ChangeListener):
     """Keeps the outputs of stacks current, and passes pods to the archive."""
 
-    def __init__(
-        self,
-        settings: ControllerSettings,
-        clusters: Mapping[str, Cluster],
-        driver: Driver,
-        reporter: Reporter,
-        *,
-        archiver: LogArchiver | None = None,
-        fleet: LiveFleet | None = None,
-        leading: Callable[[], bool] = lambda: True,
-        timing: ControllerTiming | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    ) -> None:
-        """Take the dependencies; nothing is started or asked yet.
-
-        Args:
-            settings: What to watch and write.
-            clusters: Name for messages to cluster.
-            driver: Writes stacks.
-            reporter: Takes lines.
-            archiver: Copies logs. None: logs are not archived.
-            fleet: Takes all apps as they are seen. None: there are no pages.
-            leading: Returns whether this process writes. `lead_changed` follows a change.
-            timing: Times between steps. None: the defaults.
-            now: The time of observations, aware.
-        """
-        self._settings = settings
-        self._timing = timing or ControllerTiming()
-        self._reporter = reporter
-        only_shows = settings.retention is not None and settings.retention.dry_run
-        self._tracked = TrackedStacks(settings.backends, reporter, fleet=fleet, now=now)
-        self._shared = shared = ControllerParts(
-            tracked=self._tracked,
-            driver=driver,
-            reporter=reporter,
-            queue=WorkQueue(
-                retry_s=self._timing.retry_s,
-                longest_retry_s=self._timing.longest_retry_s,
-                # A backend that does not answer occupies no worker that another backend needs.
-                group=lambda key: key[0],
-                most_of_group=settings.workers,
-            ),
-            fleet=fleet,
-            archiver=None if only_shows else archiver,
-            leading=leading,
-            timing=self._timing,
-            now=now,
-        )
-        self._changes = _Changes(shared)
-        namespaces = settings.namespaces or None
-        shared.views = [
-            ClusterView(name, cluster, self._tracked, self._changes, namespaces=namespaces)
+    def __init__(self, parts: ControllerParts, clusters: Mapping[str, Cluster]) -> None:
+        """Take the parts, and the clusters by their names in messages; nothing is started or asked yet."""
+        self._shared = parts
+        self._settings, self._timing = parts.settings, parts.timing
+        self._reporter, self._tracked = parts.reporter, parts.tracked
+        parts.views = [
+            ClusterView(name, cluster, parts.tracked, self, namespaces=self._settings.namespaces or None)
             for name, cluster in clusters.items()
         ]
-        self._writer = StackWriter(shared, program_stacks=settings.program_stacks)
-        self._retention = settings.retention and Retention(shared, settings.retention)
-        self._refreshed_at = time.monotonic()
-        self._passed: dict[AppKey, tuple[str | None, str | None]] = {}
-        """Uid and archive of apps whose pods were passed to the archiver."""
-        self._listings: dict[str, threading.Thread] = {}
-        self._cleared = set(settings.backends if only_shows else ())
+        self._writer = StackWriter(parts)
+        retention = self._settings.retention
+        self._retention = retention and Retention(parts, retention, RunIndex())
+        self._wake = threading.Condition()
+        """Notified when a listing may be due."""
+        self._listed: set[str] = set()
+        """Backends whose first listing has ended, whatever its result."""
+        only_shows = retention is not None and retention.dry_run
+        self._archiver = None if only_shows else parts.archiver
+        self._cleared = set(self._settings.backends if only_shows else ())
         """Backends that are not searched for locks which an earlier process of this controller held when killed."""
+        self._unknown: dict[str, float] = {}
+        """Uid of a job object whose stack is not known, to when it was first seen."""
         self._begun = False
         self._unseen: set[AppKey] = set()
         """Apps that were not looked at since the start."""
-        self._lead_changed = False
 
     @property
     def is_leading(self) -> bool:
@@ -118,8 +89,7 @@ class Controller:
 
     def lead_changed(self) -> None:
         """Take up or leave the work of a leader; returns at once."""
-        self._lead_changed = True
-        self._changes.wake.set()
+        start_thread(self._lead if self.is_leading else self._writer.stand_by, "lead")
 
     def problems(self) -> tuple[str, ...]:
         """Return the problems that have begun and not ended, one text each, without credentials."""
@@ -153,53 +123,94 @@ class Controller:
         """Return the watched cluster of an app's run; see `ControllerParts.view_of`."""
         return self._shared.view_of(app)
 
-    def figures(self) -> ControllerFigures:
-        """Return what was done since the start, and what is to do."""
-        return ControllerFigures(
-            pending=len(self._shared.queue.pending()),
-            writes=self._writer.outcomes(),
-            read_at=self._tracked.read_at,
-            broken=self._tracked.broken,
-        )
+    @property
+    def pending(self) -> Sequence[AppKey]:
+        """Return the apps that wait to be looked at or written."""
+        return [key for queue in self._shared.queues.values() for key in queue.pending()]
+
+    @property
+    def writes(self) -> Mapping[tuple[str, str], int]:
+        """Return backend and outcome to the number of writes of stacks since the start.
+
+        Outcomes are those of `Recorded` and `error`, a write that ended unexpectedly.
+        """
+        return dict(self._writer.outcomes)
+
+    @property
+    def read_at(self) -> datetime | None:
+        """Return when the backends were last listed; see `TrackedStacks.read_at`."""
+        return self._tracked.read_at
+
+    @property
+    def broken(self) -> int:
+        """Return how many stacks cannot be read at present."""
+        return self._tracked.broken
+
+    def dirty(self, key: AppKey, delay_s: float) -> None:
+        """Look at an app later; less often at one whose looks take long, as it has many pods."""
+        work = self._shared.work_of(key)
+        pause_s = work.looked_at + min(LOOK_SHARE * work.took_s, MOST_PAUSE_S) - time.monotonic()
+        self._shared.queue_of(key).add(key, max(delay_s, pause_s))
+
+    def pod_changed(self, view: ClusterView, key: AppKey, pod: Manifest, *, deleted: bool) -> None:
+        """Pass a pod to the archive."""
+        app, archiver = self._tracked.app(key), self._archiver
+        if archiver is not None and app is not None and self.is_leading:
+            archiver.pod_changed(app, view.origin, pod, view.seen_job_object(app), deleted=deleted)
+
+    def unknown(self, uid: str) -> None:
+        """List the backends soon: a launch may be running."""
+        with self._wake:
+            if uid not in self._unknown:
+                self._unknown[uid] = time.monotonic()
+                self._wake.notify_all()
+
+    def known(self, uid: str) -> None:
+        """List the backends as usual again."""
+        self._unknown.pop(uid, None)
 
     def run(self, stop: threading.Event) -> bool:
         """Run until `stop` is set, or with `once` until all stacks are current; return whether everything has ended.
 
         False: a thread waits for a backend or a cluster that does not answer. The caller should end the process.
         """
-        shared, stopped = self._shared, self._shared.stopped
-        wait_s = self._timing.once_s if self._settings.once else self._timing.listing_s
-        first = _start(partial(self._refresh_once, wait_s), "first listing")
-        while first.is_alive() and not stop.is_set():
-            first.join(0.05)
-        if shared.archiver is not None:
-            shared.archiver.start()
+        shared = self._shared
+        threads = [start_thread(partial(self._list_again, one), f"stacks of {one}") for one in self._settings.backends]
+        wait_until(lambda: self._listed >= set(self._settings.backends), stop, self._first_s)
+        if self._archiver is not None:
+            self._archiver.start()
         for view in shared.views:
             view.watched.start()
-        end = time.monotonic() + self._timing.sync_s
-        while not (synced := all(view.watched.is_settled for view in shared.views)) and time.monotonic() < end:
-            if stop.wait(0.05):
-                break
+        synced = wait_until(lambda: all(view.watched.is_settled for view in shared.views), stop, self._timing.sync_s)
         self._report_start(stop, synced=synced)
         if self._retention and self._retention.settings.dry_run:
             self._retention.show()
-            return self._stop([], writes=False)
-        workers = self._settings.workers * len(self._settings.backends)
-        threads = [_start(self._work, f"writer {number}") for number in range(workers)]
-        threads.append(_start(self._refresh, "stacks"))
+            return self._stop(threads, writes=False)
+        for queue in shared.queues.values():
+            threads += [start_thread(partial(queue.serve, self._look), "writer") for _ in range(self._settings.workers)]
         keys = [app.key for app in self._tracked.apps()]
         self._unseen.update(keys)
         self._begun = True
         self._look_at(keys)
         if shared.fleet is not None:
-            threads.append(_start(partial(self._note_outages, shared.fleet), "outages"))
+            threads.append(start_thread(partial(self._note_outages, shared.fleet), "outages"))
         if self._settings.once:
-            self._converge(stop)
+            end = time.monotonic() + self._timing.once_s
+            wait_until(lambda: not self.pending, stop, self._timing.once_s)
+            if self._archiver is not None and not stop.is_set():
+                self._archiver.wait_until_idle(max(end - time.monotonic(), 1.0))
+            if self._retention:
+                self._retention.run_once(stop, end - time.monotonic())
         else:
             if self._retention:
-                threads.append(_start(partial(self._retention.run, stopped), "retention"))
+                threads.append(start_thread(partial(self._retention.run, shared.stopped), "retention"))
             stop.wait()
         return self._stop(threads)
+
+    @property
+    def _first_s(self) -> float:
+        """Return the longest wait for the first listing of a backend, and that after which others are called slow."""
+        return self._timing.once_s if self._settings.once else self._timing.listing_s
 
     def _report_start(self, stop: threading.Event, *, synced: bool) -> None:
         names = ", ".join(view.name for view in self._shared.views)
@@ -209,34 +220,27 @@ class Controller:
             f"{stack_words(self._tracked.apps())} of {', '.join(self._settings.backends)}; stacks of programs are "
             f"{'written too' if self._settings.program_stacks else 'not written (--program-stacks)'}"
         )
-        if self._shared.archiver is not None:
-            self._reporter.line(self._shared.archiver.summary())
+        if self._archiver is not None:
+            self._reporter.line(self._archiver.summary())
         if not synced and not stop.is_set():
             self._reporter.line(f"not everything is listed after {self._timing.sync_s:g} s; what is listed is used")
 
-    def _converge(self, stop: threading.Event) -> None:
-        end = time.monotonic() + self._timing.once_s
-        while not stop.is_set() and time.monotonic() < end:
-            if self._shared.queue.wait_until_idle(1.0):
-                break
-        if self._shared.archiver is not None and not stop.is_set():
-            self._shared.archiver.wait_until_idle(max(end - time.monotonic(), 1.0))
-        if self._retention:
-            self._retention.run_once(stop, end - time.monotonic())
-
     def _stop(self, threads: Sequence[threading.Thread], *, writes: bool = True) -> bool:
         shared = self._shared
-        shared.queue.hurry()
-        done = not writes or shared.queue.wait_until_idle(self._timing.flush_s)
-        left = [app.app_id for key in shared.queue.pending() if (app := self._tracked.app(key)) is not None]
-        shared.queue.close()
-        shared.stopped.set()
-        self._changes.wake.set()
-        ending = [_start(view.watched.stop, f"stop {view.name}") for view in shared.views]
-        if shared.archiver is not None:
-            ending.append(_start(partial(shared.archiver.stop, self._timing.stop_s), "stop archive"))
+        for queue in shared.queues.values():
+            queue.hurry()
+        done = not writes or wait_until(lambda: not self.pending, shared.stopped, self._timing.flush_s)
+        left = [app.app_id for key in self.pending if (app := self._tracked.app(key)) is not None]
+        for queue in shared.queues.values():
+            queue.close()
+        with self._wake:
+            shared.stopped.set()
+            self._wake.notify_all()
+        ending = [start_thread(view.watched.stop, f"stop {view.name}") for view in shared.views]
+        if self._archiver is not None:
+            ending.append(start_thread(partial(self._archiver.stop, self._timing.stop_s), "stop archive"))
         end = time.monotonic() + self._timing.stop_s
-        threads = [*ending, *threads, *self._listings.values()]
+        threads = [*ending, *threads]
         for thread in threads:
             thread.join(max(end - time.monotonic(), 0.0))
         if not done and left:
@@ -246,21 +250,20 @@ class Controller:
         self._reporter.line("stopped")
         return not any(thread.is_alive() for thread in threads)
 
-    def _work(self) -> None:
-        while (key := self._shared.queue.take()) is not None:
-            begun = time.monotonic()
-            try:
-                self._writer.settle(key)
-            except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
-                self._reporter.begin(f"error {key}", f"stack {key[1]}: {_unexpected(error)}")
-                self._shared.queue.retry(key)
-            else:
-                self._reporter.end(f"error {key}", f"stack {key[1]}: the error has not come again")
-            finally:
-                self._unseen.discard(key)
-                if self._tracked.app(key) is not None:
-                    self._changes.looked_at[key] = (time.monotonic(), time.monotonic() - begun)
-                self._shared.queue.done(key)
+    def _look(self, key: AppKey) -> None:
+        """Look at an app, and write its stack if it is due."""
+        begun = time.monotonic()
+        try:
+            self._writer.settle(key)
+        except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
+            self._reporter.begin(f"error {key}", f"stack {key[1]}: {_unexpected(error)}")
+            self._shared.queue_of(key).retry(key)
+        else:
+            self._reporter.end(f"error {key}", f"stack {key[1]}: the error has not come again")
+        self._unseen.discard(key)
+        if self._tracked.app(key) is not None:
+            work = self._shared.work_of(key)
+            work.looked_at, work.took_s = time.monotonic(), time.monotonic() - begun
 
     def _note_outages(self, fleet: LiveFleet) -> None:
         """Note in the fleet which clusters do not answer, until the controller stops."""
@@ -274,45 +277,31 @@ class Controller:
                 if noted[view.name] != before:
                     fleet.put_away(view.name, since)
 
-    def _refresh(self) -> None:
-        """List the backends again and again, until the controller stops."""
-        while not self._shared.stopped.is_set():
-            self._changes.wake.wait(self._refresh_in_s())
-            self._changes.wake.clear()
-            if self._lead_changed and not self._shared.stopped.is_set():
-                self._lead_changed = False
-                if self._shared.leading():
-                    # As at a start: the last leader may have left anything undone. A listing follows.
-                    self._passed.clear()
-                    self._look_at([app.key for app in self._tracked.apps()])
-                else:
-                    self._writer.stand_by()
-            elif self._shared.stopped.is_set() or self._refresh_in_s() > 0:
-                continue
-            self._refresh_once(self._timing.listing_s)
-            self._changes.note_listing()
+    def _list_again(self, backend: str) -> None:
+        """List a backend again and again, until the controller stops."""
+        stopped = self._shared.stopped
+        while not stopped.is_set():
+            begun = time.monotonic()
+            self._list(backend)
+            self._listed.add(backend)
+            for uid in [uid for uid in [*self._unknown] if self._tracked.of_uid(uid)]:
+                self.known(uid)
+            with self._wake:
+                while not stopped.is_set() and (left_s := begun + self._listing_pause_s() - time.monotonic()) > 0:
+                    self._wake.wait(left_s)
 
-    def _refresh_in_s(self) -> float:
-        due = min(self._refreshed_at + self._timing.refresh_s, self._changes.listing_at())
-        # However many new job objects there are, backends are listed once a second at most.
-        return max(due, self._refreshed_at + 1.0) - time.monotonic()
-
-    def _refresh_once(self, wait_s: float) -> None:
-        """List all backends; one that takes longer is not waited for, and is not listed again until it has ended."""
-        self._refreshed_at = time.monotonic()
-        begun = [backend for backend in self._settings.backends if not self._is_being_listed(backend)]
-        for backend in begun:
-            self._listings[backend] = _start(partial(self._list, backend), f"listing {backend}")
-        for backend in begun:
-            self._listings[backend].join(max(self._refreshed_at + wait_s - time.monotonic(), 0.0))
-            if self._is_being_listed(backend) and not self._shared.stopped.is_set():
-                text = f"backend {backend} is still being read after {wait_s:g} s; its changes follow when it answers"
-                self._reporter.begin(f"slow {backend}", text)
-
-    def _is_being_listed(self, backend: str) -> bool:
-        return backend in self._listings and self._listings[backend].is_alive()
+    def _listing_pause_s(self) -> float:
+        """Return the time between two listings, at least a second however many new job objects there are."""
+        age_s = time.monotonic() - max([*self._unknown.values()], default=-math.inf)
+        pause_s = next((pause_s for until_s, pause_s in LISTING_PAUSES_S if age_s < until_s), math.inf)
+        return max(min(pause_s, self._timing.refresh_s), 1.0)
 
     def _list(self, backend: str) -> None:
+        """Read the stacks of a backend that have changed; one that takes long holds up no other."""
+        text = f"backend {backend} is still being read after {self._first_s:g} s; its changes follow when it answers"
+        slow = threading.Timer(self._first_s, self._reporter.begin, (f"slow {backend}", text))
+        slow.daemon = True
+        slow.start()
         try:
             changed = self._tracked.refresh(backend)
             if backend not in self._cleared and backend not in self._tracked.unread:
@@ -321,83 +310,30 @@ class Controller:
         except Exception as error:  # noqa: BLE001 - the next listing may succeed
             self._reporter.begin(f"listing {backend}", f"backend {backend} is not listed: {_unexpected(error)}")
             return
+        finally:
+            slow.cancel()
         self._reporter.end(f"listing {backend}", f"backend {backend} is listed again")
         self._reporter.end(f"slow {backend}", f"backend {backend} was read")
         self._look_at(changed)
 
+    def _lead(self) -> None:
+        """Look at everything, as at a start: the last leader may have left anything undone."""
+        for work in [*self._shared.work.values()]:
+            work.passed = None
+        self._look_at([app.key for app in self._tracked.apps()])
+        for backend in self._settings.backends:
+            start_thread(partial(self._list, backend), f"stacks of {backend}")
+
     def _look_at(self, keys: Iterable[AppKey]) -> None:
         """Look at apps that changed in their stacks, and pass on the pods of those that are new."""
         for key in keys:
-            self._shared.queue.add(key)
+            self._shared.queue_of(key).add(key)
             app = self._tracked.app(key)
-            if app is None:
-                self._changes.looked_at.pop(key, None)
-                self._passed.pop(key, None)
-                self._reporter.forget(f"error {key}")
-            elif self._shared.leading() and self._passed.get(key) != (app.uid, app.log_archive):
-                self._passed[key] = (app.uid, app.log_archive)
+            if app is not None and self.is_leading and self._shared.work_of(key).passed != (app.uid, app.log_archive):
+                self._shared.work_of(key).passed = app.uid, app.log_archive
                 for view in self._shared.views:
                     for pod in view.pods_of(app):
-                        self._changes.pod_changed(view, key, pod, deleted=False)
-
-
-class _Changes(ChangeListener):
-    """Queues apps that changed, and remembers job objects whose stacks are not known yet."""
-
-    def __init__(self, shared: ControllerParts) -> None:
-        self._shared = shared
-        self._guard = threading.Lock()
-        self._unknown: dict[str, tuple[int, float]] = {}
-        """Uid of such a job object to the listings since it was seen, and when the next one is due."""
-        self.wake = threading.Event()
-        """Set when a listing may be due."""
-        self.looked_at: dict[AppKey, tuple[float, float]] = {}
-        """When an app was last looked at, and how long that took."""
-
-    def dirty(self, key: AppKey, delay_s: float) -> None:
-        # An app whose looks take long, as it has many pods, is looked at less often.
-        at, took_s = self.looked_at.get(key, (0.0, 0.0))
-        pause_s = at + min(LOOK_SHARE * took_s, MOST_PAUSE_S) - time.monotonic()
-        self._shared.queue.add(key, max(delay_s, pause_s))
-
-    def pod_changed(self, view: ClusterView, key: AppKey, pod: Manifest, *, deleted: bool) -> None:
-        app, archiver = self._shared.tracked.app(key), self._shared.archiver
-        if archiver is not None and app is not None and self._shared.leading():
-            archiver.pod_changed(app, view.origin, pod, view.seen_job_object(app), deleted=deleted)
-
-    def unknown(self, uid: str) -> None:
-        with self._guard:
-            if uid in self._unknown:
-                return
-            self._unknown[uid] = (0, time.monotonic())
-        self.wake.set()
-
-    def known(self, uid: str) -> None:
-        with self._guard:
-            self._unknown.pop(uid, None)
-
-    def listing_at(self) -> float:
-        """Return when the next listing is due, by the monotonic clock."""
-        with self._guard:
-            return min((at for _, at in self._unknown.values()), default=float("inf"))
-
-    def note_listing(self) -> None:
-        """Plan the next listing for job objects whose stacks are still not known."""
-        now, pauses_s = time.monotonic(), REFRESH_PAUSES_S
-        with self._guard:
-            for uid, (count, due) in [*self._unknown.items()]:
-                if self._shared.tracked.of_uid(uid):
-                    del self._unknown[uid]
-                elif due <= now:
-                    pause_s = pauses_s[count] if count < len(pauses_s) else self._shared.timing.refresh_s
-                    self._unknown[uid] = (count + 1, now + pause_s)
-
-
-def _start(target: Callable[[], object], name: str) -> threading.Thread:
-    # A daemon: a backend that does not answer cannot keep the process running.
-    thread = threading.Thread(target=target, name=f"controller {name}", daemon=True)
-    thread.start()
-    return thread
+                        self.pod_changed(view, key, pod, deleted=False)
 
 
 def _unexpected(error: Exception) -> str:

@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.work_queue import start_thread
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.model.errors import ClusterError
@@ -33,88 +34,61 @@ RELEASED_S = 1
 """Duration of a Lease that its holder has given back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectionTiming:
-    """Times of an election, in seconds. A leader stops before another one can begin."""
-
-    duration_s: float = 15.0
-    """Time without a renewal after which another process may take the Lease."""
-    renew_deadline_s: float = 10.0
-    """Time after its last renewal at which a leader stands by. Shorter than `duration_s`."""
-    retry_s: float = 2.0
-    """Time between two attempts to get or to renew the Lease. Shorter than `renew_deadline_s`."""
-
-
 def new_identity() -> str:
     """Return a name for this process: the host's, which in a pod is the pod's, and a random part."""
     return f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}"
 
 
+@dataclass(eq=False)
 class LeaseElection:
     """Takes part in the election for a Lease, in threads of its own."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        name: str,
-        *,
-        identity: str,
-        reporter: Reporter,
-        changed: Callable[[bool], None],
-        timing: ElectionTiming | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        """Take the dependencies; nothing is asked yet.
+    cluster: Cluster
+    """The cluster with the Lease."""
+    namespace: str
+    name: str
+    """Name of the Lease, which is made where it does not exist."""
+    identity: str
+    """Name of this process, different from that of any other (`new_identity`)."""
+    reporter: Reporter
+    changed: Callable[[bool], None]
+    """Called with whether this process leads, after each change, in a thread of the election. It must return soon."""
+    duration_s: float = 15.0
+    """Time without a renewal after which another process may take the Lease."""
+    renew_deadline_s: float = 10.0
+    """Time after its last renewal at which a leader stands by, before another one can begin: below `duration_s`."""
+    retry_s: float = 2.0
+    """Time between two attempts to get or to renew the Lease. Shorter than `renew_deadline_s`."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic time in seconds."""
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+    """The time that is written, aware."""
 
-        Args:
-            cluster: The cluster with the Lease.
-            namespace: Namespace of the Lease.
-            name: Name of the Lease, which is made where it does not exist.
-            identity: Name of this process, different from that of any other (`new_identity`).
-            reporter: Takes lines.
-            changed: Called with whether this process leads, after each change, in a thread of the election. It must
-                return soon.
-            timing: Times between steps. None: the defaults.
-            clock: Monotonic time in seconds.
-            now: The time that is written, aware.
-            chance: Returns numbers from 0 to 1, for the jitter.
-        """
-        self._cluster = cluster
-        self._namespace = namespace
-        self._name = name
-        self._identity = identity
-        self._reporter = reporter
-        self._changed = changed
-        self._timing = timing or ElectionTiming()
-        self._clock = clock
-        self._now = now
-        self._chance = chance
+    def __post_init__(self) -> None:
+        """Begin without the Lease; nothing is asked yet."""
         self._stopped = threading.Event()
         self._news = threading.Event()
+        self._threads: list[threading.Thread] = []
         self._lease: Manifest | None = None
         """The Lease as it was last read or written. None: it does not exist, or that is not known."""
         self._seen_at = 0.0
         """When its record was first seen as it is."""
         self._renewed_at: float | None = None
         """When the last successful renewal was sent. None: the Lease is not this process's."""
-        self._threads = [
-            threading.Thread(target=self._take_part, name="controller lease", daemon=True),
-            threading.Thread(target=self._tell, name="controller lead", daemon=True),
-        ]
 
     @property
     def is_leading(self) -> bool:
         """Return whether this process leads at this moment: also a request that hangs does not prolong that."""
         renewed_at = self._renewed_at
-        return renewed_at is not None and self._clock() < renewed_at + self._timing.renew_deadline_s
+        return renewed_at is not None and self.clock() < renewed_at + self.renew_deadline_s
+
+    @property
+    def _shown(self) -> str:
+        return f"Lease {self.namespace}/{self.name}"
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._threads:
-            thread.start()
+        self._threads = [start_thread(self._take_part, "lease"), start_thread(self._tell, "lead")]
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End, and give the Lease back, so that another process leads after its next attempt."""
@@ -140,68 +114,68 @@ class LeaseElection:
             # What is known of the Lease may be out of date.
             self._lease = None if self._renewed_at is not None else self._lease
             if error.reason not in ("Conflict", "AlreadyExists"):
-                text = f"Lease {self._namespace}/{self._name} cannot be read and written: {error}; it is tried again"
-                self._reporter.begin("lease", text)
+                text = f"{self._shown} cannot be read and written: {error}; it is tried again"
+                self.reporter.begin("lease", text)
         except Exception as error:  # noqa: BLE001 - without the thread this process would never lead again
-            self._reporter.begin("lease", f"{type(error).__name__}: {error}; please report this error")
+            self.reporter.begin("lease", f"{type(error).__name__}: {error}; please report this error")
         else:
-            self._reporter.end("lease", f"Lease {self._namespace}/{self._name} is read and written again")
-        wait_s = self._timing.retry_s * (1.0 + JITTER * self._chance())
+            self.reporter.end("lease", f"{self._shown} is read and written again")
+        wait_s = self.retry_s * (1.0 + JITTER * random.random())  # noqa: S311
         if self._renewed_at is not None:
-            return self._timing.retry_s
+            return self.retry_s
         # A Lease that ends before the next attempt is taken when it ends.
-        left_s = self._seen_at + self._duration_s() - self._clock()
+        left_s = self._seen_at + self._duration_s() - self.clock()
         return min(wait_s, left_s + 0.05) if left_s > 0 else wait_s
 
     def _try(self) -> None:
-        sent_at = self._clock()
+        sent_at = self.clock()
         if self._renewed_at is None or self._lease is None:
-            found = self._cluster.get(LEASE, self._namespace, self._name)
+            found = self.cluster.get(LEASE, self.namespace, self.name)
             if found is None:
-                self._lease = self._cluster.create(LEASE, self._namespace, self._record({}, held=True))
+                self._lease = self.cluster.create(LEASE, self.namespace, self._record({}, held=True))
                 self._seen_at = self._renewed_at = sent_at
                 return
             if self._lease is None or found.get("spec") != self._lease.get("spec"):
-                self._seen_at = self._clock()
+                self._seen_at = self.clock()
             self._lease = found
-            if self._holder() != self._identity:
+            if self._holder() != self.identity:
                 self._renewed_at = None
-                if self._holder() and self._clock() < self._seen_at + self._duration_s():
+                if self._holder() and self.clock() < self._seen_at + self._duration_s():
                     return
-        self._lease = self._cluster.replace(LEASE, self._namespace, self._record(self._lease, held=True))
+        self._lease = self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=True))
         self._seen_at = self._renewed_at = sent_at
 
     def _release(self) -> None:
         self._renewed_at = None
         try:
             if self._lease is not None:
-                self._cluster.replace(LEASE, self._namespace, self._record(self._lease, held=False))
+                self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=False))
         except ClusterError as error:
             logger.info("the Lease is not given back, and ends by itself: %s", error)
 
     def _record(self, lease: Manifest, *, held: bool) -> Manifest:
         """Return the Lease as it is written."""
-        spec, at = mapping_at(lease, "spec"), self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec, at = mapping_at(lease, "spec"), self.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         holder = text_at(spec, "holderIdentity")
         transitions = number_at(spec, "leaseTransitions") or 0
         # A holder that was given back counts too, as in client-go.
-        is_new = bool(lease) and holder != self._identity
+        is_new = bool(lease) and holder != self.identity
         written: dict[str, Any] = {
             **spec,
-            "holderIdentity": self._identity if held else "",
-            "leaseDurationSeconds": max(round(self._timing.duration_s), 1) if held else RELEASED_S,
-            "acquireTime": at if not held or holder != self._identity else spec.get("acquireTime") or at,
+            "holderIdentity": self.identity if held else "",
+            "leaseDurationSeconds": max(round(self.duration_s), 1) if held else RELEASED_S,
+            "acquireTime": at if not held or holder != self.identity else spec.get("acquireTime") or at,
             "renewTime": at,
             "leaseTransitions": transitions + is_new,
         }
-        metadata = lease.get("metadata") or {"name": self._name, "namespace": self._namespace}
+        metadata = lease.get("metadata") or {"name": self.name, "namespace": self.namespace}
         return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": written}
 
     def _holder(self) -> str:
         return text_at(self._lease, "spec", "holderIdentity") or ""
 
     def _duration_s(self) -> float:
-        return float(number_at(self._lease, "spec", "leaseDurationSeconds") or self._timing.duration_s)
+        return float(number_at(self._lease, "spec", "leaseDurationSeconds") or self.duration_s)
 
     def _tell(self) -> None:
         """Report each change, and call `changed`, also while a request hangs."""
@@ -210,16 +184,16 @@ class LeaseElection:
             leads, present = self.is_leading, self._holder()
             if leads != told:
                 told = leads
-                self._reporter.line(
-                    f"this process leads: it holds Lease {self._namespace}/{self._name}"
+                self.reporter.line(
+                    f"this process leads: it holds {self._shown}"
                     if leads
-                    else f"this process stands by: it does not hold Lease {self._namespace}/{self._name} any more"
+                    else f"this process stands by: it does not hold {self._shown} any more"
                 )
-                self._changed(leads)
-            elif not leads and present not in ("", holder, self._identity):
-                self._reporter.line(f"this process stands by: {present} holds Lease {self._namespace}/{self._name}")
+                self.changed(leads)
+            elif not leads and present not in ("", holder, self.identity):
+                self.reporter.line(f"this process stands by: {present} holds {self._shown}")
             holder = present or holder
             renewed_at = self._renewed_at
-            left_s = None if renewed_at is None else renewed_at + self._timing.renew_deadline_s - self._clock()
+            left_s = None if renewed_at is None else renewed_at + self.renew_deadline_s - self.clock()
             self._news.wait(None if left_s is None or left_s < 0 else left_s + 0.01)
             self._news.clear()

@@ -14,7 +14,7 @@ from typing import Any
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.fleet.collect.row import FleetRow, build_row, complete
-from torchx_pulumi.model.requested import Requested
+from torchx_pulumi.model.object_fields import mapping_at
 
 MOST_GONE = 1000
 """Apps that are gone and that a reader with an older version still learns of."""
@@ -48,8 +48,10 @@ class LiveApp:
     def row(self, now: datetime) -> FleetRow:
         """Return its row in a fleet, with ages until `now`."""
         stack, output, seen = self.app.stack, self.app.output, self.seen
-        recorded = output.output.get("observed")
-        if seen is None or (isinstance(recorded, Mapping) and not _says_more(seen, recorded, self.app.requested)):
+        recorded = mapping_at(output.output, "observed")
+        # The same state is more complete in what was seen.
+        is_news = not recorded or seen is None or _is_same_state(seen, recorded)
+        if seen is None or not (is_news or latest(recorded, seen, self.app.requested) is seen):
             return build_row(stack, output, now)
         return build_row(
             stack, output, now, seen=complete(seen, recorded), checked_at=self.away_since or now, source="live"
@@ -75,9 +77,8 @@ class LiveFleet:
     def __init__(self) -> None:
         """Begin without apps."""
         self._guard = threading.Lock()
-        self._apps: OrderedDict[AppKey, LiveApp] = OrderedDict()
-        """In the order in which they changed last."""
-        self._keys: dict[str, AppKey] = {}
+        self._apps: OrderedDict[str, LiveApp] = OrderedDict()
+        """By id, in the order in which they changed last."""
         self._gone: OrderedDict[str, int] = OrderedDict()
         self._forgotten = 0
         """Version up to which apps that are gone are not known any more."""
@@ -87,14 +88,16 @@ class LiveFleet:
     def put_stack(self, app: TrackedApp) -> None:
         """Take an app as its stack was last read; what was seen of another run of it is dropped."""
         with self._guard:
-            known = self._apps.get(app.key)
+            name = live_id(app.key)
+            known = self._apps.get(name)
             if known is None:
-                made = LiveApp(id=live_id(app.key), app=app, seen=None, version=0)
+                made = LiveApp(id=name, app=app, seen=None, version=0)
             elif known.app.uid != app.uid and (known.seen is None or known.seen.get("uid") != app.uid):
                 made = replace(known, app=app, seen=None, cluster=None, away_since=None)
             else:
                 made = replace(known, app=app)
-            changed = known is None or _told(known) != _told(made)
+            told = [(live.app.uid, live.app.output, live.seen) for live in (known, made) if live is not None]
+            changed = known is None or told[0] != told[1]
             self._keep(made, changed=changed)
         self._tell(changed=changed)
 
@@ -110,14 +113,16 @@ class LiveFleet:
             cluster: Name of the watched cluster. None: the one that it was last seen in.
         """
         with self._guard:
-            known = self._apps.get(key)
+            known = self._apps.get(live_id(key))
             if known is None or known.app.uid != uid:
                 return
             kept = known.seen
             changed = seen is not None and (kept is None or _without_time(kept) != _without_time(seen))
             if seen is not None and changed:
                 # The time of the last change stays, as in a stack. A controller that starts knows it from there.
-                kept = _with_time(seen, known.app.output.output.get("observed"))
+                recorded = mapping_at(known.app.output.output, "observed")
+                has_time = _is_same_state(seen, recorded) and recorded.get("observed_at")
+                kept = {**seen, "observed_at": recorded["observed_at"]} if has_time else seen
             where = cluster or known.cluster
             changed = changed or known.away_since is not None
             made = replace(known, seen=kept, cluster=where, away_since=None)
@@ -135,11 +140,10 @@ class LiveFleet:
     def drop(self, key: AppKey) -> None:
         """Forget an app whose stack is gone."""
         with self._guard:
-            known = self._apps.pop(key, None)
+            known = self._apps.pop(live_id(key), None)
             if known is None:
                 return
             self._version += 1
-            self._keys.pop(known.id, None)
             self._gone[known.id] = self._version
             self._gone.move_to_end(known.id)
             while len(self._gone) > MOST_GONE:
@@ -160,8 +164,7 @@ class LiveFleet:
     def find(self, app: str) -> LiveApp | None:
         """Return the app of an id. None: there is none."""
         with self._guard:
-            key = self._keys.get(app)
-            return None if key is None else self._apps[key]
+            return self._apps.get(app)
 
     def changes(self, since: int | None) -> FleetChange:
         """Return what changed since a version. None: everything there is."""
@@ -194,10 +197,9 @@ class LiveFleet:
         if changed:
             self._version += 1
             app = replace(app, version=self._version)
-        self._apps[app.app.key] = app
+        self._apps[app.id] = app
         if changed:
-            self._apps.move_to_end(app.app.key)
-        self._keys[app.id] = app.app.key
+            self._apps.move_to_end(app.id)
         self._gone.pop(app.id, None)
 
     def _tell(self, *, changed: bool) -> None:
@@ -209,25 +211,8 @@ class LiveFleet:
             listener()
 
 
-def _told(live: LiveApp) -> tuple[Any, ...]:
-    """Return what readers learn of an app's stack and cluster."""
-    return live.app.uid, live.app.output, live.seen
-
-
-def _says_more(seen: Mapping[str, Any], recorded: Mapping[str, Any], requested: Requested | None) -> bool:
-    """Return whether what was seen says more than the stack's observation, or the same and is more complete."""
-    return _is_same_state(seen, recorded) or latest(recorded, seen, requested) is seen
-
-
 def _is_same_state(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
     return (seen.get("state"), seen.get("reason")) == (recorded.get("state"), recorded.get("reason"))
-
-
-def _with_time(seen: Mapping[str, Any], recorded: Any) -> Mapping[str, Any]:
-    """Return what was seen, with the time of the stack's observation if that has the same state."""
-    if not isinstance(recorded, Mapping) or not _is_same_state(seen, recorded) or not recorded.get("observed_at"):
-        return seen
-    return {**seen, "observed_at": recorded["observed_at"]}
 
 
 def _without_time(observed: Mapping[str, Any]) -> dict[str, Any]:

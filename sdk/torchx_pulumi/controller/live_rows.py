@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import latest
-from torchx_pulumi.controller.looking import look_at
 from torchx_pulumi.controller.observing import WAITS, ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
-from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
+from torchx_pulumi.controller.stack_apps import AppKey
 from torchx_pulumi.controller.tracked import TrackedStacks
+from torchx_pulumi.controller.work_queue import WorkQueue, start_thread
+from torchx_pulumi.controller.writing import look_at
 from torchx_pulumi.fleet.collect import FleetRow, StackName
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.fleet.collect.live import Target, find_target
 from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.requested import follows
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, read_notes
@@ -31,6 +34,9 @@ MOST_NAMESPACES = 4
 
 DEBOUNCE_S = 0.1
 
+OUTAGE_S = 1.0
+"""Time between two checks whether a cluster answers, and has listed its objects."""
+
 RECHECK_S = 30.0
 """Time until an app that waits is looked at again: some reasons depend on the time."""
 
@@ -38,202 +44,150 @@ Access = tuple[str | None, str | None]
 """Kubeconfig and context."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """What a cluster says of an app."""
+@dataclass(slots=True)
+class _Known:
+    """What is known of the app of a stack."""
 
+    target: Target | None = None
+    """Where it is. None: `note` says why that is not known."""
     uid: str | None = None
+    """Uid of the run that was observed."""
     observed: Mapping[str, Any] | None = None
-    """In the shape of the output. None: nothing, and `note` says why."""
+    """What its cluster says, in the shape of the output. None: nothing, or nothing yet."""
     note: str = ""
+    """Why its cluster says nothing."""
 
 
 class _Watched(ChangeListener):
-    """One watched cluster."""
+    """One watched cluster, and its apps that have to be looked at."""
 
     def __init__(self, name: str, cluster: Cluster, tracked: TrackedStacks, namespaces: frozenset[str] | None) -> None:
-        self.name = name
-        self.namespaces = namespaces
-        self.changed: set[AppKey] = set()
-        self.wake = threading.Event()
-        self.stopped = threading.Event()
+        self.queue: WorkQueue[AppKey] = WorkQueue()
         self.away_since: datetime | None = None
         """When it was first found not to answer. None: it answers."""
-        watched = None if namespaces is None else sorted(namespaces)
-        self.view = ClusterView(name, cluster, tracked, self, namespaces=watched)
+        self.namespaces = namespaces
+        self.view = ClusterView(name, cluster, tracked, self, namespaces)
 
-    def dirty(self, key: AppKey, delay_s: float = 0.0) -> None:  # noqa: ARG002 - several changes become one look anyway
-        self.changed.add(key)
-        self.wake.set()
-
-    def is_away(self, now: datetime) -> bool:
-        """Return whether it does not answer, and note since when."""
-        away = self.view.watched.is_away
-        self.away_since = (self.away_since or now) if away else None
-        return away
+    def dirty(self, key: AppKey, delay_s: float = 0.0) -> None:
+        self.queue.add(key, max(delay_s, DEBOUNCE_S))
 
     def stop(self) -> None:
-        self.stopped.set()
-        self.wake.set()
+        self.queue.close()
         self.view.watched.stop()
 
 
-class _WantedStacks:
-    """The `ListedStacks` whose clusters are watched; each is read again after a change."""
-
-    def __init__(self, source: FleetStacks, take: Callable[[StackName, str], None]) -> None:
-        self._source = source
-        self._take = take
-        self._versions: dict[StackName, str] = {}
-        self._count = itertools.count()
-
-    def change(self, changed: Iterable[StackName], wanted: Collection[StackName]) -> None:
-        """Note which stacks are wanted, and which of them have changed."""
-        kept = {name: version for name, version in self._versions.items() if name not in set(changed)}
-        self._versions = {name: kept.get(name) or str(next(self._count)) for name in wanted}
-
-    @property
-    def reads_at_once(self) -> int:
-        return self._source.stacks.reads_at_once
-
-    def versions(self, project: str | None = None) -> Mapping[StackName, str]:  # noqa: ARG002 - as the caller listed
-        return self._versions
-
-    def updating(self) -> frozenset[StackName]:
-        return self._source.stacks.updating()
-
-    def read(self, name: StackName) -> str | None:
-        text = self._source.stacks.read(name)
-        if text is not None:
-            self._take(name, text)
-        return text
-
-
+@dataclass(eq=False)
 class LiveRows:
     """Watches the clusters of the apps that have not ended."""
 
-    def __init__(
-        self,
-        source: FleetStacks,
-        *,
-        wanted: Callable[[FleetRow], bool],
-        changed: Callable[[], None],
-        connect: Connect = KubernetesCluster.connect,
-        says_unconfigured: bool = False,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    ) -> None:
-        """Take the stacks; nothing is asked of a cluster yet.
+    source: FleetStacks
+    """The stacks, which the caller refreshes."""
+    wanted: Callable[[FleetRow], bool]
+    """Returns whether the cluster of an app is watched."""
+    changed: Callable[[], None]
+    """Called when a row may have changed."""
+    connect: Connect = KubernetesCluster.connect
+    """Connects to a cluster by kubeconfig and context."""
+    says_unconfigured: bool = False
+    """Report clusters for which there is no usable kubeconfig. False: they are left out."""
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
 
-        Args:
-            source: The stacks, which the caller refreshes.
-            wanted: Returns whether the cluster of an app is watched.
-            changed: Called when a row may have changed.
-            connect: Connects to a cluster by kubeconfig and context.
-            says_unconfigured: Report clusters for which there is no usable kubeconfig. False: they are left out.
-            now: The clock.
-        """
-        self._source = source
-        self._wanted = wanted
-        self._changed = changed
-        self._connect = connect
-        self._says_unconfigured = says_unconfigured
-        self._now = now
+    def __post_init__(self) -> None:
+        """Begin without clusters; nothing is asked of one yet."""
         self._guard = threading.Lock()
-        self._stacks = _WantedStacks(source, self._take)
-        self._tracked = TrackedStacks([source.backend], Reporter(write=lambda _: None), opened=lambda _: self._stacks)
-        self._targets: dict[StackName, Target] = {}
+        self._versions: dict[StackName, str] = {}
+        """Stacks whose clusters are watched; another version than before, if they have changed."""
+        self._count = itertools.count()
+        self._tracked = TrackedStacks(
+            [self.source.backend],
+            Reporter(write=lambda _: None),
+            opened=lambda _: self.source.stacks,
+            taken=self._take,
+        )
+        self._known: dict[StackName, _Known] = {}
         self._clusters: dict[Access, _Watched] = {}
         self._unconfigured: dict[str, str] = {}
-        self._seen: dict[StackName, _Seen] = {}
-        self._is_stopped = False
+        self._stopped = threading.Event()
+        start_thread(self._note_outages, "outages")
 
     def stop(self) -> None:
         """End the watches. Returns after about a second."""
         with self._guard:
-            self._is_stopped, clusters = True, [*self._clusters.values()]
-        ending = [threading.Thread(target=cluster.stop, daemon=True) for cluster in clusters]
-        for thread in ending:
-            thread.start()
+            self._stopped.set()
+        ending = [start_thread(cluster.stop, f"stop {cluster.view.name}") for cluster in self._clusters.values()]
         for thread in ending:
             thread.join(1.0)
 
     def refresh(self, changed: Iterable[StackName]) -> None:
         """Take over stacks that changed, and watch the clusters that are named there for the first time."""
-        rows = self._source.rows(self._now())
-        self._stacks.change(changed, {name for name, row in rows.items() if self._wanted(row)})
-        keys = self._tracked.refresh(self._source.backend)
-        with self._guard:
-            known = self._stacks.versions()
-            self._targets = {name: target for name, target in self._targets.items() if name in known}
-            self._seen = {name: seen for name, seen in self._seen.items() if name in known}
+        rows = self.source.rows(self.now())
+        kept = self._versions.keys() - changed
+        self._versions = {
+            name: self._versions[name] if name in kept else str(next(self._count))
+            for name, row in rows.items()
+            if self.wanted(row)
+        }
+        keys = self._tracked.refresh(self.source.backend, self._versions)
+        for name in self._known.keys() - self._versions.keys():
+            del self._known[name]
         self._watch_clusters()
         for key in keys:
-            target = self._targets.get(key[1])
-            cluster = None if target is None else self._clusters.get(target.access)
+            cluster = self._cluster_of(self._known.get(key[1]))
             if cluster is not None:
                 cluster.dirty(key)
+
+    def _cluster_of(self, known: _Known | None) -> _Watched | None:
+        return None if known is None or known.target is None else self._clusters.get(known.target.access)
 
     @property
     def unreachable(self) -> Mapping[str, str]:
         """Return the name of each cluster that does not answer, to the reason."""
-        with self._guard:
-            clusters = [*self._clusters.values()]
-        found = dict(self._unconfigured) if self._says_unconfigured else {}
-        for cluster in clusters:
-            if cluster.is_away(self._now()) and cluster.away_since is not None:
+        found = dict(self._unconfigured) if self.says_unconfigured else {}
+        for cluster in [*self._clusters.values()]:
+            if cluster.away_since is not None:
                 since = cluster.away_since.astimezone().strftime("%H:%M:%S")
-                found[cluster.name] = f"no answer since {since}; what was last seen is shown"
+                found[cluster.view.name] = f"no answer since {since}; what was last seen is shown"
         return found
 
     def rows(self, rows: Mapping[StackName, FleetRow], now: datetime) -> Mapping[StackName, FleetRow]:
         """Return the rows of which the clusters tell something newer than the stacks."""
-        apps, fresh = self._source.apps(), {}
-        with self._guard:
-            seen, targets = dict(self._seen), dict(self._targets)
-        for name, one in seen.items():
-            app, target, row = apps.get(name), targets.get(name), rows.get(name)
+        apps, fresh = self.source.apps(), {}
+        for name, known in [*self._known.items()]:
+            app, row, cluster, seen = apps.get(name), rows.get(name), self._cluster_of(known), known.observed
             if app is None or row is None:
                 continue
-            if one.observed is None:
-                fresh[name] = replace(row, note=one.note)
-                continue
-            cluster = None if target is None else self._clusters.get(target.access)
-            if cluster is None:
-                continue
-            away = cluster.is_away(now)
-            fresh[name] = build_row(
-                name,
-                app,
-                now,
-                seen=one.observed,
-                checked_at=cluster.away_since if away else now,
-                source="local" if away else "live",
-                updating=row.updating,
-                note=f"cluster not reached: {cluster.name}" if away else "",
-            )
+            if seen is None and known.note:
+                fresh[name] = replace(row, note=known.note)
+            elif seen is not None and cluster is not None:
+                away = cluster.away_since is not None
+                fresh[name] = build_row(
+                    name,
+                    app,
+                    now,
+                    seen=seen,
+                    checked_at=cluster.away_since or now,
+                    source="local" if away else "live",
+                    updating=row.updating,
+                    note=f"cluster not reached: {cluster.view.name}" if away else "",
+                )
         return fresh
 
     def _take(self, name: StackName, text: str) -> None:
         """Note where the app of a stack is, from the stack's text."""
-        app = self._source.apps().get(name)
+        app, known = self.source.apps().get(name), self._known.setdefault(name, _Known())
         if app is None:
             return
         try:
-            target = find_target(app, *read_notes(text), self._connect)
+            known.target = find_target(app, *read_notes(text), self.connect)
         except (TorchxPulumiError, *DAMAGED) as error:
-            with self._guard:
-                self._targets.pop(name, None)
-                self._seen[name] = _Seen(note=f"not observed: {error}")
-            return
-        with self._guard:
-            self._targets[name] = target
+            known.target, known.observed, known.note = None, None, f"not observed: {error}"
 
     def _watch_clusters(self) -> None:
         """Watch the namespaces of all targets."""
         namespaces: dict[Access, set[str]] = {}
         names: dict[Access, str] = {}
         for app in self._tracked.apps():
-            target = self._targets.get(app.stack)
+            target = self._known[app.stack].target if app.stack in self._known else None
             if target is not None:
                 namespaces.setdefault(target.access, set()).add(app.namespace)
                 names[target.access] = target.cluster_name
@@ -246,82 +200,69 @@ class LiveRows:
 
     def _watch(self, access: Access, name: str, namespaces: frozenset[str] | None, before: _Watched | None) -> None:
         try:
-            cluster = self._connect(*access)
+            cluster = self.connect(*access)
         except ClusterError as error:
             self._unconfigured[name] = str(error)
             return
         self._unconfigured.pop(name, None)
         watched = _Watched(name, cluster, self._tracked, namespaces)
         with self._guard:
-            if self._is_stopped:
+            if self._stopped.is_set():
                 return
             self._clusters[access] = watched
         watched.view.watched.start()
-        threading.Thread(target=self._work, args=(access, watched), name=f"fleet {name}", daemon=True).start()
+        start_thread(partial(watched.queue.serve, partial(self._look, access, watched)), f"fleet {name}")
+        # No change tells of an app without objects.
+        for app in self._tracked.apps():
+            watched.dirty(app.key)
         if before is not None:
             before.stop()
 
-    def _work(self, access: Access, cluster: _Watched) -> None:
-        """Look at the apps of a cluster that changed, until it is stopped."""
-        is_settled, was_away = False, False
-        for turn in itertools.count():
-            cluster.wake.wait(1.0)
-            if cluster.stopped.wait(DEBOUNCE_S):
-                return
-            cluster.wake.clear()
-            # Another thread may add one meanwhile.
-            keys = {cluster.changed.pop() for _ in range(len(cluster.changed))}
-            if not is_settled and cluster.view.watched.is_settled:
-                is_settled = True
-                # No change tells of an app without objects.
-                keys |= {app.key for app in self._tracked.apps()}
-            elif turn % int(RECHECK_S) == 0:
-                keys |= {app.key for app in self._tracked.apps() if app.state in WAITS}
-            away = cluster.is_away(self._now())
-            looked = [self._look(access, cluster, key) for key in keys]
-            if any(looked) or away != was_away:
-                self._changed()
-            was_away = away
+    def _note_outages(self) -> None:
+        while not self._stopped.wait(OUTAGE_S):
+            for cluster in [*self._clusters.values()]:
+                since = (cluster.away_since or self.now()) if cluster.view.watched.is_away else None
+                if since != cluster.away_since:
+                    cluster.away_since = since
+                    self.changed()
 
-    def _look(self, access: Access, cluster: _Watched, key: AppKey) -> bool:
-        """Look at an app; return whether something else is seen than before."""
-        app, target, row = self._tracked.app(key), self._targets.get(key[1]), self._source.apps().get(key[1])
-        if app is None or target is None or row is None or target.access != access:
-            return False
-        identity = row.output.get("app")
-        if not isinstance(identity, Mapping) or identity.get("id") != app.app_id:
+    def _look(self, access: Access, cluster: _Watched, key: AppKey) -> None:
+        """Look at an app, and tell if something else is seen than before."""
+        app, known, row = self._tracked.app(key), self._known.get(key[1]), self.source.apps().get(key[1])
+        target = None if known is None else known.target
+        if app is None or known is None or target is None or row is None or target.access != access:
+            return
+        if text_at(row.output, "app", "id") != app.app_id:
             # Another component of a stack whose output has one app.
-            return False
-        try:
-            seen = self._see(cluster.view, app, target, row.output.get("observed"))
-        except ClusterError as error:
-            if error.retryable:
-                return False
-            seen = _Seen(note=f"not observed: {error}")
-        if seen is None:
-            return False
-        with self._guard:
-            before, self._seen[key[1]] = self._seen.get(key[1]), seen
-        return before != seen
-
-    def _see(self, view: ClusterView, app: TrackedApp, target: Target, recorded: Any) -> _Seen | None:
-        """Return what a cluster says of an app. None: nothing new.
-
-        Raises:
-            ClusterError: No answer.
-        """
+            return
+        view, queue, note = cluster.view, cluster.queue, ""
+        if app.state in WAITS:
+            queue.add(key, RECHECK_S)
+        if not view.is_synced(app):
+            queue.add(key, OUTAGE_S)
+            return
         # A request of this user's that is not in the stack yet.
         mine = None if target.entry is None else target.entry.requested
         requested = mine if mine is not None and follows(mine, app.requested) else app.requested
-        known = recorded if isinstance(recorded, Mapping) and recorded else None
-        last = self._seen.get(app.stack)
-        if last is not None and last.uid == app.uid and last.observed is not None:
-            known = last.observed if known is None else latest(known, last.observed, requested)
-        if view.job_object(app) is None:
-            if not view.is_synced(app):
-                return None
-            if not view.is_cluster_of(app):
-                return _Seen(note=f"not in the cluster of its launch: {view.name}")
-        before = Answer(observed=known or {}, requested=requested)
-        found = look_at(view, app, self._now(), before, self._tracked.is_changing)
-        return None if found is None else _Seen(uid=app.uid, observed=found.observed or known)
+        observed: Mapping[str, Any] | None = mapping_at(row.output, "observed") or None
+        if known.uid == app.uid and known.observed is not None:
+            observed = latest(observed, known.observed, requested) if observed else known.observed
+        try:
+            if view.job_object(app) is None and not view.is_cluster_of(app):
+                observed, note = None, f"not in the cluster of its launch: {view.name}"
+            else:
+                before = Answer(observed=observed or {}, requested=requested)
+                found = look_at(view, app, self.now(), before, self._tracked.is_changing)
+                if found is None:
+                    return
+                observed = found.observed or observed
+        except ClusterError as error:
+            if error.retryable:
+                queue.retry(key)
+                return
+            observed, note = None, f"not observed: {error}"
+        queue.succeeded(key)
+        known.uid, before_it = app.uid, (known.observed, known.note)
+        known.observed, known.note = observed, note
+        if before_it != (observed, note):
+            self.changed()

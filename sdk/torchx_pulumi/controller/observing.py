@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -60,32 +60,24 @@ class ChangeListener:
         """Take the uid of a job object that is gone, or that a stack names now."""
 
 
+@dataclass(eq=False)
 class ClusterView:
     """A cluster with a watch of all kinds that matter for apps."""
 
-    def __init__(
-        self,
-        name: str,
-        cluster: Cluster,
-        tracked: TrackedStacks,
-        listener: ChangeListener,
-        *,
-        namespaces: Sequence[str] | None,
-    ) -> None:
-        """Prepare the watch; `watched.start()` starts it.
+    name: str
+    """What messages call the cluster."""
+    origin: Cluster
+    """The real cluster."""
+    tracked: TrackedStacks
+    """The apps."""
+    listener: ChangeListener
+    """Is told of changes."""
+    namespaces: Collection[str] | None
+    """Namespaces to watch. None: all."""
 
-        Args:
-            name: What messages call the cluster.
-            cluster: The cluster.
-            tracked: The apps.
-            listener: Is told of changes.
-            namespaces: Namespaces to watch. None: all.
-        """
-        self.name = name
-        self._namespaces = None if namespaces is None else frozenset(namespaces)
+    def __post_init__(self) -> None:
+        """Prepare the watch; `watched.start()` starts it."""
         self._identity: ClusterIdentity | None = None
-        self._tracked = tracked
-        self._listener = listener
         self._guard = threading.Lock()
         self._jobs: dict[tuple[str, str, str], Job] = {}
         self._remembered: dict[str, Remembered] = {}
@@ -95,12 +87,8 @@ class ClusterView:
         backends = [find_backend(each) for each in scheduler_names()]
         self._name_labels = (*dict.fromkeys(each.pod_label for each in backends), labels.UNIQUE_NAME)
         self._job_kinds = frozenset(variant.job_object for each in backends for variant in each.variants.values())
-        self.watched = WatchedCluster(cluster, watch_list(), namespaces=namespaces, changed=self._changed)
-
-    @property
-    def origin(self) -> Cluster:
-        """Return the real cluster."""
-        return self.watched.origin
+        watched = None if self.namespaces is None else [*self.namespaces]
+        self.watched = WatchedCluster(self.origin, watch_list(), namespaces=watched, changed=self._changed)
 
     def is_cluster_of(self, app: TrackedApp) -> bool:
         """Return whether this is known to be the cluster of an app's launch, and its namespace is watched.
@@ -108,7 +96,7 @@ class ClusterView:
         Raises:
             ClusterError: No answer.
         """
-        if self._namespaces is not None and app.namespace not in self._namespaces:
+        if self.namespaces is not None and app.namespace not in self.namespaces:
             return False
         self.check_there()
         present = self.origin.identify()
@@ -143,7 +131,7 @@ class ClusterView:
 
     def forget(self, uid: str | None) -> None:
         """Drop what is remembered of a run whose end is in its stack, or in all of them if several name it."""
-        apps = [self._tracked.app(key) for key in self._tracked.of_uid(uid)]
+        apps = [self.tracked.app(key) for key in self.tracked.of_uid(uid)]
         if not all(app is None or _has_end(app) for app in apps):
             return
         with self._guard:
@@ -228,7 +216,7 @@ class ClusterView:
             raise ClusterError(f"{self.name} does not answer", retryable=True, reason="Unreachable")
 
     def _changed(self, change: Change) -> None:
-        found, gone = change.object, change.type == "DELETED"
+        found = change.object
         namespace = text_at(found, "metadata", "namespace")
         if change.kind == EVENT:
             about = mapping_at(found, "involvedObject")
@@ -236,22 +224,23 @@ class ClusterView:
             with self._guard:
                 explained = self._jobs.get(place)
             if explained is not None:
-                self._explains(self._tracked.of_job(*explained))
+                self._explains(self.tracked.of_job(*explained))
         elif namespace is None:
             if change.previous is None or _words(change.previous) != _words(found):
-                self._explains(app.key for app in self._tracked.apps())
+                self._explains(app.key for app in self.tracked.apps())
         else:
-            self._of_job_changed(change, found, namespace, gone=gone)
+            self._of_job_changed(change, namespace)
 
     def _explains(self, keys: Iterable[AppKey]) -> None:
         """Pass on those of some apps that wait: what changed may say why."""
         for key in keys:
-            app = self._tracked.app(key)
+            app = self.tracked.app(key)
             if app is not None and app.state in WAITS:
-                self._listener.dirty(key, EVENT_DEBOUNCE_S)
+                self.listener.dirty(key, EVENT_DEBOUNCE_S)
 
-    def _of_job_changed(self, change: Change, found: Manifest, namespace: str, *, gone: bool) -> None:
+    def _of_job_changed(self, change: Change, namespace: str) -> None:
         """Take a change of a job object, of a pod, or of another object of a job."""
+        found, gone = change.object, change.type == "DELETED"
         is_job = change.kind in self._job_kinds and is_job_object(found)
         name = str(text_at(found, "metadata", "name"))
         job_name = name if is_job else next(self._job_names(found), None)
@@ -260,31 +249,31 @@ class ClusterView:
                 self._jobs.pop((change.kind.kind, namespace, name), None)
             else:
                 self._jobs[change.kind.kind, namespace, name] = namespace, job_name
-        keys = set() if job_name is None else {*self._tracked.of_job(namespace, job_name)}
+        keys = set() if job_name is None else {*self.tracked.of_job(namespace, job_name)}
         if is_job:
             keys |= self._job_object_changed(found, gone=gone)
         for key in keys:
-            app = self._tracked.app(key)
+            app = self.tracked.app(key)
             if change.kind == POD and app is not None and app.variant.ends_by_pods and app.owns(found):
                 self._remember(app, lambda known: known.with_pod(found))
-            self._listener.dirty(key, DEBOUNCE_S)
+            self.listener.dirty(key, DEBOUNCE_S)
             if change.kind == POD:
-                self._listener.pod_changed(self, key, found, deleted=gone)
+                self.listener.pod_changed(self, key, found, deleted=gone)
             elif is_job and change.previous is None and not gone and app is not None and app.log_archive is not None:
                 # Where the logs of its pods go depends on its job object.
                 for pod in self.pods_of(app):
-                    self._listener.pod_changed(self, key, pod, deleted=False)
+                    self.listener.pod_changed(self, key, pod, deleted=False)
 
     def _job_object_changed(self, found: Manifest, *, gone: bool) -> set[AppKey]:
         """Remember a job object; return the apps that name it."""
         uid, label = text_at(found, "metadata", "uid"), text_at(found, "metadata", "labels", labels.LAUNCH)
-        keys = self._tracked.of_uid(uid)
+        keys = self.tracked.of_uid(uid)
         if uid is not None and (keys or gone):
-            self._listener.known(uid)
+            self.listener.known(uid)
         elif uid is not None:
-            self._listener.unknown(uid)
+            self.listener.unknown(uid)
         for key in keys:
-            app = self._tracked.app(key)
+            app = self.tracked.app(key)
             if app is not None:
                 self._remember(app, lambda known: known.with_job_object(found))
         with self._guard:
@@ -293,7 +282,7 @@ class ClusterView:
             while len(self._gone) > MOST_GONE:
                 oldest, _ = self._gone.popitem(last=False)
                 self._remembered.pop(oldest, None)
-        return {*self._tracked.of_launch(label), *keys}
+        return {*self.tracked.of_launch(label), *keys}
 
     def _job_names(self, found: Manifest) -> Iterator[str]:
         """Yield the names of the job that the labels or the owners of an object name."""

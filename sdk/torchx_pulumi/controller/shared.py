@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -12,7 +12,7 @@ from torchx_pulumi.controller.archiving import LogArchiver
 from torchx_pulumi.controller.live_fleet import LiveFleet, live_id
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.reporting import Reporter
-from torchx_pulumi.controller.settings import ControllerTiming
+from torchx_pulumi.controller.settings import ControllerSettings, ControllerTiming
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.controller.work_queue import WorkQueue
@@ -20,26 +20,46 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.driver import Driver
 
 
+@dataclass(slots=True)
+class AppWork:
+    """What this process did with an app; times are monotonic."""
+
+    looked_at: float = 0.0
+    """When it was last looked at."""
+    took_s: float = 0.0
+    """How long that took."""
+    written_at: float | None = None
+    """When its stack was last written. None: not by this process."""
+    failing_since: float | None = None
+    """Since when its stack cannot be written. None: it can."""
+    passed: tuple[str | None, str | None] | None = None
+    """Uid and archive of the app when its pods were passed to the archiver. None: they were not."""
+    not_before: float = 0.0
+    """When it is next tried to forget it."""
+    hindered: int = 0
+    """Tries in a row to forget it that failed."""
+    waits: bool = False
+    """The next step of forgetting it has to wait for a moment."""
+    why: str = ""
+    """Why the last try to forget it failed. Empty: it did not."""
+
+
 @dataclass(slots=True, kw_only=True)
 class ControllerParts:
-    """What the parts of a controller share. Each part is for use by several threads."""
+    """What a controller is made of, and what its parts share. Each part is for use by several threads."""
 
-    tracked: TrackedStacks
-    """The apps in the stacks."""
+    settings: ControllerSettings
+    """What to watch and write."""
     driver: Driver
     """Writes and removes stacks."""
     reporter: Reporter
     """Takes lines."""
-    queue: WorkQueue[AppKey] = field(default_factory=WorkQueue)
-    """Apps that have to be looked at."""
-    views: Sequence[ClusterView] = ()
-    """The watched clusters."""
-    fleet: LiveFleet | None = None
-    """Takes all apps as they are seen, for pages and metrics. None: there are none."""
     archiver: LogArchiver | None = None
     """Copies logs. None: this process does not copy logs."""
+    fleet: LiveFleet | None = None
+    """Takes all apps as they are seen, for pages and metrics. None: there are none."""
     leading: Callable[[], bool] = lambda: True
-    """Returns whether this process writes stacks and archives logs."""
+    """Returns whether this process writes stacks and archives logs. `Controller.lead_changed` follows a change."""
     timing: ControllerTiming = field(default_factory=ControllerTiming)
     clock: Callable[[], float] = time.monotonic
     """Monotonic time in seconds."""
@@ -47,6 +67,37 @@ class ControllerParts:
     """The time of observations, and by which apps are old; aware."""
     stopped: threading.Event = field(default_factory=threading.Event)
     """Set when the controller ends."""
+    tracked: TrackedStacks = field(init=False)
+    """The apps in the stacks."""
+    queues: Mapping[str, WorkQueue[AppKey]] = field(init=False)
+    """Backend to its apps that have to be looked at. One that does not answer occupies no worker of another one."""
+    views: Sequence[ClusterView] = ()
+    """The watched clusters."""
+    work: dict[AppKey, AppWork] = field(default_factory=dict)
+    """What was done with each app (`work_of`)."""
+
+    def __post_init__(self) -> None:
+        """Begin without apps; nothing is read yet."""
+        backends, timing = self.settings.backends, self.timing
+        self.tracked = TrackedStacks(backends, self.reporter, fleet=self.fleet, now=self.now)
+        self.queues = {
+            one: WorkQueue(retry_s=timing.retry_s, longest_retry_s=timing.longest_retry_s) for one in backends
+        }
+
+    def queue_of(self, key: AppKey) -> WorkQueue[AppKey]:
+        """Return the queue of an app."""
+        return self.queues[key[0]]
+
+    def work_of(self, key: AppKey) -> AppWork:
+        """Return what was done with an app."""
+        return self.work.setdefault(key, AppWork())
+
+    def drop(self, key: AppKey) -> None:
+        """Forget an app whose stack or component is gone."""
+        self.work.pop(key, None)
+        self.queue_of(key).succeeded(key)
+        for words in ("unwritable", "restored", "write", "error", "forget"):
+            self.reporter.forget(f"{words} {key}")
 
     def view_of(self, app: TrackedApp) -> ClusterView | None:
         """Return the watched cluster of an app's run: with its job object, else where it was seen or launched."""

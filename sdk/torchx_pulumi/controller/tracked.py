@@ -19,6 +19,9 @@ from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.stack_state.checkpoint import DAMAGED
 from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, check_there, open_stacks
 
+Place = tuple[str, StackName]
+"""Backend and name of a stack."""
+
 
 @dataclass(slots=True)
 class _Stack:
@@ -27,51 +30,58 @@ class _Stack:
     version: str = ""
     apps: dict[str, TrackedApp] = field(default_factory=dict)
     """URN to app. Empty: the stack has none."""
+    broken: bool = False
+    """It could not be read when it was last asked for, and is tried again with the next listing."""
 
 
+@dataclass(slots=True)
+class _Backend:
+    """One backend."""
+
+    stacks: ListedStacks
+    reading: threading.Lock = field(default_factory=threading.Lock)
+    """One that does not answer must not hold up the others."""
+    listed_at: datetime | None = None
+    """When it was last listed. None: never."""
+
+
+@dataclass(eq=False)
 class TrackedStacks:
     """The apps of all stacks of some backends. For use by several threads."""
 
-    def __init__(
-        self,
-        backends: Sequence[str],
-        reporter: Reporter,
-        *,
-        opened: Callable[[str], ListedStacks] = open_stacks,
-        fleet: LiveFleet | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    ) -> None:
-        """Name the backends; nothing is read yet.
+    backends: Sequence[str]
+    """Their URLs, without credentials (`choose_backend`)."""
+    reporter: Reporter
+    """Takes problems, each once."""
+    opened: Callable[[str], ListedStacks] = open_stacks
+    """Returns the stacks of a backend."""
+    fleet: LiveFleet | None = None
+    """Is told of each app that is read or gone. None: there are no pages."""
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+    """The time of listings, aware."""
+    taken: Callable[[StackName, str], None] = lambda _name, _text: None
+    """Takes the checkpoint of each stack that is read, before its apps are known."""
 
-        Args:
-            backends: Their URLs, without credentials (`choose_backend`).
-            reporter: Takes problems, each once.
-            opened: Returns the stacks of a backend.
-            fleet: Is told of each app that is read or gone. None: there are no pages.
-            now: The time of listings, aware.
-        """
-        self._opened = opened
-        self._fleet = fleet
-        self._now = now
-        self._reporter = reporter
-        self._stacks = {backend: opened(backend) for backend in backends}
-        # A backend that does not answer must not hold up the others.
-        self._reading = {backend: threading.Lock() for backend in backends}
+    def __post_init__(self) -> None:
+        """Open the backends; nothing is read yet."""
+        self._backends = {backend: _Backend(self.opened(backend)) for backend in self.backends}
         self._guard = threading.Lock()
-        self._listed: dict[str, datetime] = {}
-        self._broken: set[tuple[str, StackName]] = set()
-        self._known: dict[tuple[str, StackName], _Stack] = {}
+        self._known: dict[Place, _Stack] = {}
         self._index: defaultdict[tuple[str | None, ...], set[AppKey]] = defaultdict(set)
 
-    def refresh(self, backend: str) -> set[AppKey]:
+    def refresh(self, backend: str, versions: Mapping[StackName, str] | None = None) -> set[AppKey]:
         """List a backend, read its stacks that have changed, and return the apps that changed or are gone.
 
         A backend that cannot be listed keeps what was last read of it.
+
+        Args:
+            backend: Its URL.
+            versions: Stacks with their versions, of a caller that has listed it. None: all that it has.
         """
-        with self._reading[backend]:
-            stacks = self._stacks[backend]
+        there = self._backends[backend]
+        with there.reading:
             try:
-                versions = stacks.versions(None)
+                versions = there.stacks.versions(None) if versions is None else versions
             except TorchxPulumiError as error:
                 self._is_away(backend, error)
                 self.reopen(backend)
@@ -79,40 +89,35 @@ class TrackedStacks:
             # A folder that is not mounted is empty: no stack of it counts as deleted.
             if not versions and not self.is_there(backend):
                 return set()
-            self._reporter.end(f"backend {backend}", f"backend {backend} can be read again")
-            changed = self._take(backend, stacks, versions)
-            with self._guard:
-                self._listed[backend] = self._now()
+            self.reporter.end(f"backend {backend}", f"backend {backend} can be read again")
+            changed = self._take(backend, versions)
+            there.listed_at = self.now()
             return changed
 
     @property
     def unread(self) -> tuple[str, ...]:
         """Return the backends that were not read yet."""
-        with self._guard:
-            return tuple(backend for backend in self._stacks if backend not in self._listed)
+        return tuple(name for name, backend in self._backends.items() if backend.listed_at is None)
 
     @property
     def read_at(self) -> datetime | None:
         """Return when the backends were last listed: the oldest of their times. None: one of them was never listed."""
-        with self._guard:
-            return min(self._listed.values()) if len(self._listed) == len(self._stacks) else None
+        times = [backend.listed_at for backend in self._backends.values()]
+        return None if None in times else min(filter(None, times))
 
     @property
     def broken(self) -> int:
         """Return how many stacks could not be read when they were last asked for."""
         with self._guard:
-            return len(self._broken)
+            return sum(stack.broken for stack in self._known.values())
 
     def reread(self, app: TrackedApp) -> TrackedApp | None:
         """Read the stack of an app again, whatever its version. None: the app is not in it any more."""
         place = (app.backend, app.stack)
-        with self._reading[app.backend]:
-            apps = self._read(app.backend, self._stacks[app.backend], app.stack)
-            if apps or (apps is not None and self.is_there(app.backend)):
-                with self._guard:
-                    known = self._known.get(place)
-                if known is not None:
-                    self._put(place, _Stack(version=known.version, apps=apps))
+        with self._backends[app.backend].reading:
+            known, apps = self._known.get(place), self._read(place)
+            if known is not None and (apps or (apps is not None and self.is_there(app.backend))):
+                self._put(place, _Stack(version=known.version, apps=apps))
         return self.app(app.key)
 
     def is_there(self, backend: str) -> bool:
@@ -125,7 +130,7 @@ class TrackedStacks:
         return True
 
     def _is_away(self, backend: str, error: TorchxPulumiError) -> None:
-        self._reporter.begin(f"backend {backend}", f"{error}; what was last read of its stacks is used")
+        self.reporter.begin(f"backend {backend}", f"{error}; what was last read of its stacks is used")
 
     def app(self, key: AppKey) -> TrackedApp | None:
         """Return an app. None: its stack or its component is gone."""
@@ -177,7 +182,7 @@ class TrackedStacks:
         Raises:
             DeployError: The locks cannot be read.
         """
-        return app.stack in self._stacks[app.backend].updating()
+        return app.stack in self._backends[app.backend].stacks.updating()
 
     def is_changing(self, app: TrackedApp) -> bool:
         """Return whether a deployment changes the stack of an app now or was interrupted, or that is not known."""
@@ -194,7 +199,7 @@ class TrackedStacks:
             DeployError: It cannot be read.
         """
         try:
-            return self._stacks[app.backend].read(app.stack)
+            return self._backends[app.backend].stacks.read(app.stack)
         except TorchxPulumiError:
             self.reopen(app.backend)
             raise
@@ -202,50 +207,53 @@ class TrackedStacks:
     def reopen(self, backend: str) -> None:
         """Open a backend again: its credentials may have been renewed. Where that fails, it stays as it was opened."""
         try:
-            stacks = self._opened(backend)
+            stacks = self.opened(backend)
         except TorchxPulumiError:
             return
-        if isinstance(stacks, type(self._stacks[backend])):
-            self._stacks[backend] = stacks
+        if isinstance(stacks, type(self._backends[backend].stacks)):
+            self._backends[backend].stacks = stacks
 
-    def _take(self, backend: str, stacks: ListedStacks, versions: Mapping[StackName, str]) -> set[AppKey]:
+    def _take(self, backend: str, versions: Mapping[StackName, str]) -> set[AppKey]:
         """Read the stacks that have another version than before, and drop those that are gone."""
         with self._guard:
-            known = {name: stack.version for (where, name), stack in self._known.items() if where == backend}
-            broken = {name for where, name in self._broken if where == backend}
-        stale = [name for name, version in versions.items() if not version or known.get(name) != version]
+            known = {name: stack for (where, name), stack in self._known.items() if where == backend}
+        stale = [
+            name
+            for name, version in versions.items()
+            if not version or name not in known or known[name].broken or known[name].version != version
+        ]
         changed: set[AppKey] = set()
-        for start in range(0, len(stale), stacks.reads_at_once):
-            part = stale[start : start + stacks.reads_at_once]
-            reads = run_concurrently(*(partial(self._read, backend, stacks, name) for name in part))
+        at_once = self._backends[backend].stacks.reads_at_once
+        for start in range(0, len(stale), at_once):
+            part = stale[start : start + at_once]
+            reads = run_concurrently(*(partial(self._read, (backend, name)) for name in part))
             for name, apps in zip(part, reads, strict=True):
-                # One that cannot be read is tried again with the next listing.
                 if apps is not None:
                     changed |= self._put((backend, name), _Stack(version=versions[name], apps=apps))
-        for name in (known.keys() | broken) - versions.keys():
+        for name in known.keys() - versions.keys():
             changed |= self._put((backend, name), None)
-            self._broken.discard((backend, name))
-            self._reporter.forget(f"stack {name} of {backend}")
+            self.reporter.forget(f"stack {name} of {backend}")
         return changed
 
-    def _read(self, backend: str, stacks: ListedStacks, name: StackName) -> dict[str, TrackedApp] | None:
+    def _read(self, place: Place) -> dict[str, TrackedApp] | None:
         """Return the apps of a stack. None: it cannot be read now."""
+        backend, name = place
         problem = f"stack {name} of {backend}"
         try:
-            text = stacks.read(name)
+            text = self._backends[backend].stacks.read(name)
+            if text is not None:
+                self.taken(name, text)
             # Without a checkpoint it was removed after it was listed.
             apps = [] if text is None else read_stack_apps(text, name.at(backend), name)
         except (TorchxPulumiError, *DAMAGED) as error:
-            self._reporter.begin(problem, f"{problem} cannot be read: {error}; it is tried again")
+            self.reporter.begin(problem, f"{problem} cannot be read: {error}; it is tried again")
             with self._guard:
-                self._broken.add((backend, name))
+                self._known.setdefault(place, _Stack()).broken = True
             return None
-        self._reporter.end(problem, f"{problem} can be read again")
-        with self._guard:
-            self._broken.discard((backend, name))
+        self.reporter.end(problem, f"{problem} can be read again")
         return {app.urn: app for app in apps}
 
-    def _put(self, place: tuple[str, StackName], stack: _Stack | None) -> set[AppKey]:
+    def _put(self, place: Place, stack: _Stack | None) -> set[AppKey]:
         """Take a stack as it was read, None for one that is gone; return the apps that it had and has."""
         with self._guard:
             before = self._known.pop(place, _Stack()).apps
@@ -255,8 +263,8 @@ class TrackedStacks:
                     self._index[name].discard(app.key)
                     if not self._index[name]:
                         del self._index[name]
-                if self._fleet is not None and app.urn not in present:
-                    self._fleet.drop(app.key)
+                if self.fleet is not None and app.urn not in present:
+                    self.fleet.drop(app.key)
             if stack is not None:
                 self._known[place] = stack
             for app in present.values():
@@ -267,8 +275,8 @@ class TrackedStacks:
 
     def _tell(self, app: TrackedApp) -> None:
         # While the lock is held, so that the fleet has the same order of changes.
-        if self._fleet is not None:
-            self._fleet.put_stack(app)
+        if self.fleet is not None:
+            self.fleet.put_stack(app)
 
 
 def _names(app: TrackedApp) -> Iterator[tuple[str | None, ...]]:

@@ -1,4 +1,4 @@
-"""WorkQueue: keys with due times. A key is in it once, and at most one worker has it."""
+"""WorkQueue: keys with due times, and the threads that take them. At most one worker has a key."""
 
 from __future__ import annotations
 
@@ -8,51 +8,61 @@ import math
 import random
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=Hashable)
 
 
+def start_thread(target: Callable[[], object], name: str) -> threading.Thread:
+    """Start a daemon thread: a server that does not answer must not keep the process running."""
+    thread = threading.Thread(target=target, name=f"controller {name}", daemon=True)
+    thread.start()
+    return thread
+
+
+def wait_until(met: Callable[[], bool], stop: threading.Event, timeout_s: float) -> bool:
+    """Wait until a condition is met, `stop` is set or the time is over; return whether it is met."""
+    end = time.monotonic() + timeout_s
+    while not met():
+        if stop.wait(0.02) or time.monotonic() >= end:
+            return False
+    return True
+
+
+@dataclass(slots=True)
+class _Item:
+    """The state of one key."""
+
+    due: float | None = None
+    """When it is due. None: it is not queued."""
+    pending: bool = False
+    """There may be something to do then."""
+    busy: bool = False
+    """A worker has it."""
+    failures: int = 0
+
+
+@dataclass(eq=False)
 class WorkQueue(Generic[Key]):
     """Keys that workers take when they are due. For use by several threads."""
 
-    def __init__(
-        self,
-        *,
-        retry_s: float = 0.5,
-        longest_retry_s: float = 30.0,
-        group: Callable[[Key], Hashable] = lambda _: None,
-        most_of_group: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        """Create an empty queue.
+    retry_s: float = 0.5
+    """Delay after the first failure of a key; it doubles with each further one."""
+    longest_retry_s: float = 30.0
+    """Longest delay after a failure."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic time in seconds."""
 
-        Args:
-            retry_s: Delay after the first failure of a key; it doubles with each further one.
-            longest_retry_s: Longest delay after a failure.
-            group: Returns the group of a key: what a key waits for, others of its group wait for too.
-            most_of_group: Keys of one group that are taken at the same time. None: any number.
-            clock: Monotonic time in seconds.
-            chance: Returns numbers from 0 to 1, for the jitter of delays after failures.
-        """
-        self._retry_s = retry_s
-        self._longest_retry_s = longest_retry_s
-        self._clock = clock
-        self._chance = chance
+    def __post_init__(self) -> None:
+        """Begin empty."""
         self._condition = threading.Condition()
+        self._items: defaultdict[Key, _Item] = defaultdict(_Item)
         self._heap: list[tuple[float, int, Key]] = []
+        """Keys by due time, without those that a worker has. An entry with another time than its item is outdated."""
         self._order = itertools.count()
-        self._due: dict[Key, tuple[float, bool]] = {}
-        self._busy: set[Key] = set()
-        self._group = group
-        self._most_of_group = most_of_group
-        self._taken: Counter[Hashable] = Counter()
-        self._held: dict[Hashable, list[tuple[float, int, Key]]] = {}
-        self._again: dict[Key, tuple[float, bool]] = {}
-        self._failures: dict[Key, int] = {}
         self._closed = False
 
     def add(self, key: Key, delay_s: float = 0.0, *, pending: bool = True) -> None:
@@ -64,43 +74,43 @@ class WorkQueue(Generic[Key]):
             pending: There may be something to do. False: only a routine look, which need not happen before an exit.
         """
         with self._condition:
-            self._put(key, self._clock() + delay_s, pending)
+            self._put(key, self.clock() + delay_s, pending=pending)
 
     def retry(self, key: Key, longest_s: float = math.inf) -> None:
         """Add a key after a failure, with a delay that doubles each time, up to `longest_s`."""
         with self._condition:
-            count = self._failures.get(key, 0) + 1
-            self._failures[key] = count
-            delay_s = min(self._retry_s * 2.0 ** min(count - 1, 16), self._longest_retry_s, longest_s)
-            self._put(key, self._clock() + delay_s * (0.75 + self._chance() / 4), True)
+            item = self._items[key]
+            delay_s = min(self.retry_s * 2.0 ** min(item.failures, 16), self.longest_retry_s, longest_s)
+            item.failures += 1
+            # Jitter: keys that failed together are not tried together again.
+            self._put(key, self.clock() + delay_s * (0.75 + random.random() / 4), pending=True)  # noqa: S311
 
     def succeeded(self, key: Key) -> None:
         """Forget the failures of a key."""
         with self._condition:
-            self._failures.pop(key, None)
+            if key in self._items:
+                self._items[key].failures = 0
+
+    def serve(self, work: Callable[[Key], object]) -> None:
+        """Call a function with each key that is due, until the queue is closed. Several threads may do so."""
+        while (key := self.take()) is not None:
+            try:
+                work(key)
+            finally:
+                self.done(key)
 
     def take(self) -> Key | None:
         """Wait for a key that is due, and return it; `done` follows. None: the queue is closed."""
         with self._condition:
             while not self._closed:
-                now = self._clock()
-                wait_s = None
-                while self._heap:
-                    at, _, key = self._heap[0]
-                    if self._due.get(key, (None,))[0] != at:
-                        # Replaced by an earlier time.
-                        heapq.heappop(self._heap)
-                        continue
-                    if at > now:
-                        wait_s = at - now
-                        break
-                    entry, group = heapq.heappop(self._heap), self._group(key)
-                    if self._most_of_group is not None and self._taken[group] >= self._most_of_group:
-                        self._held.setdefault(group, []).append(entry)
-                        continue
-                    self._taken[group] += 1
-                    del self._due[key]
-                    self._busy.add(key)
+                while self._heap and self._is_outdated(*self._heap[0]):
+                    heapq.heappop(self._heap)
+                wait_s = self._heap[0][0] - self.clock() if self._heap else None
+                if wait_s is not None and wait_s <= 0:
+                    _, _, key = heapq.heappop(self._heap)
+                    self._items[key] = _Item(busy=True, failures=self._items[key].failures)
+                    # Another worker waits for the next one meanwhile.
+                    self._condition.notify()
                     return key
                 self._condition.wait(wait_s)
             return None
@@ -108,40 +118,25 @@ class WorkQueue(Generic[Key]):
     def done(self, key: Key) -> None:
         """Give a key back; what was added in the meantime is due at its time."""
         with self._condition:
-            self._busy.discard(key)
-            group = self._group(key)
-            self._taken[group] -= 1
-            for entry in self._held.pop(group, ()):
-                heapq.heappush(self._heap, entry)
-            again = self._again.pop(key, None)
-            if again is not None:
-                self._put(key, *again)
-            self._condition.notify_all()
+            item = self._items[key]
+            item.busy = False
+            if item.due is not None:
+                heapq.heappush(self._heap, (item.due, next(self._order), key))
+                self._condition.notify()
+            elif not item.failures:
+                del self._items[key]
 
     def hurry(self) -> None:
         """Make all pending keys due now."""
         with self._condition:
-            now = self._clock()
-            for key, (at, pending) in [*self._due.items()]:
-                if pending and at > now:
-                    self._put(key, now, True)
+            for key, item in self._items.items():
+                if item.pending:
+                    self._put(key, self.clock(), pending=True)
 
     def pending(self) -> list[Key]:
         """Return the keys that are being worked on, or that there may be something to do for."""
         with self._condition:
-            waiting = [key for key, (_, pending) in self._due.items() if pending]
-            return list(dict.fromkeys([*self._busy, *waiting]))
-
-    def wait_until_idle(self, timeout_s: float) -> bool:
-        """Wait until no key is pending; return whether that is so."""
-        end = time.monotonic() + timeout_s
-        with self._condition:
-            while self._busy or any(pending for _, pending in self._due.values()):
-                left_s = end - time.monotonic()
-                if left_s <= 0 or self._closed:
-                    return False
-                self._condition.wait(min(left_s, 0.2))
-            return True
+            return [key for key, item in self._items.items() if item.busy or item.pending]
 
     def close(self) -> None:
         """Let workers end."""
@@ -149,17 +144,15 @@ class WorkQueue(Generic[Key]):
             self._closed = True
             self._condition.notify_all()
 
-    def _put(self, key: Key, at: float, pending: bool) -> None:
-        if key in self._busy:
-            known = self._again.get(key)
-            self._again[key] = (at, pending) if known is None else (min(known[0], at), known[1] or pending)
+    def _put(self, key: Key, at: float, *, pending: bool) -> None:
+        item = self._items[key]
+        item.pending = item.pending or pending
+        if item.due is not None and item.due <= at:
             return
-        known = self._due.get(key)
-        if known is not None:
-            pending = known[1] or pending
-            if known[0] <= at:
-                self._due[key] = (known[0], pending)
-                return
-        self._due[key] = (at, pending)
-        heapq.heappush(self._heap, (at, next(self._order), key))
-        self._condition.notify()
+        item.due = at
+        if not item.busy:
+            heapq.heappush(self._heap, (at, next(self._order), key))
+            self._condition.notify()
+
+    def _is_outdated(self, at: float, _: int, key: Key) -> bool:
+        return key not in self._items or self._items[key].busy or self._items[key].due != at

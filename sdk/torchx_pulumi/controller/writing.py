@@ -1,55 +1,192 @@
-"""StackWriter: brings the outputs of one app's stack in line with the cluster. Nothing is stored besides the stack.
+"""How an app stands by what is watched and by its cluster (`apps.judge` decides), and the writer of its stack.
 
-docs/decisions/0017 has the rules.
+Nothing is stored besides the stack. docs/decisions/0017 has the rules.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
-from torchx_pulumi.apps.answer import StackChange
-from torchx_pulumi.apps.judge import Weight, weight
+from torchx_pulumi.apps.answer import Answer, StackChange
+from torchx_pulumi.apps.judge import Weight, judge, latest, weight
 from torchx_pulumi.apps.look import Look
-from torchx_pulumi.controller.looking import is_behind, is_told, look_for
-from torchx_pulumi.controller.observing import WAITS
+from torchx_pulumi.controller.live_fleet import live_id
+from torchx_pulumi.controller.observing import WAITS, ClusterView
 from torchx_pulumi.controller.shared import ControllerParts
-from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_observed
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.status import read_state
-from torchx_pulumi.runs.driver import Recorded, Written
+from torchx_pulumi.runs.driver import Recorded
+
+BEHIND_S = 1.0
+"""Time until an app is looked at again of which the watch is behind the cluster."""
 
 LOCKED_S = 600.0
 """Time for which an end waits closely for a lock. One that is held longer was probably left by a process that died."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One look at a run, and how the run stands by it."""
+
+    look: Look
+    observed: Mapping[str, Any] | None
+    """In the shape of `observed`. None: as it was known before."""
+    cluster: str
+    """Name of the watched cluster."""
+
+
+def look_at(
+    view: ClusterView,
+    app: TrackedApp,
+    now: datetime,
+    before: Answer,
+    is_changing: Callable[[TrackedApp], bool],
+) -> Sighting | None:
+    """Look at an app in one cluster, by requests only where the watched objects are not enough.
+
+    Args:
+        view: The cluster.
+        app: The app.
+        now: The time, aware.
+        before: How it stood before, and the last request about it.
+        is_changing: Returns whether a deployment changes its stack. Asked only where that matters.
+
+    Returns:
+        None: nothing new, or this is not known to be the cluster of its launch.
+
+    Raises:
+        ClusterError: The cluster does not answer.
+    """
+    previous = before.observed or None
+
+    def sighting(look: Look) -> Sighting:
+        found = judge(look, before.requested, previous)
+        return Sighting(look=look, observed=None if found is previous else found, cluster=view.name)
+
+    watched = view.look(app, now)
+    if watched is not None:
+        seen = sighting(watched)
+        if not _has_to_be_confirmed(watched, seen.observed, previous):
+            return seen
+    elif app.uid is None or is_told(sighting(view.if_gone(app, now)).observed, previous) or not view.is_cluster_of(app):
+        return None
+    look = view.look_again(app, now)
+    if look is None or (look.gone and view.job_object(app) is not None):
+        # The watch will say how it was last.
+        return None
+    if look.status is not None and look.by_absence(look.status) and not look.gone:
+        look = replace(look, changing=is_changing(app))
+    return sighting(look)
+
+
+def _has_to_be_confirmed(look: Look, found: Mapping[str, Any] | None, previous: Mapping[str, Any] | None) -> bool:
+    """Return whether the watched job object and pods, which may be of different times, are not enough."""
+    if is_behind(look, previous):
+        return True
+    if found is None or is_told(found, previous):
+        return False
+    if weight(found) is not Weight.ACTIVE:
+        return True
+    # Only its pods changed, and somebody else may have seen later ones.
+    known = None if previous is None else text_at(previous, "resource_version")
+    return look.variant.ends_by_pods and known is not None and known == look.resource_version
+
+
+def is_behind(look: Look, previous: Mapping[str, Any] | None) -> bool:
+    """Return whether a run has fewer attempts than before: the watch is behind, or the cluster was restored."""
+    if look.status is None or look.gone or previous is None or text_at(previous, "uid") != look.status.uid:
+        return False
+    return look.status.attempt < _attempt(previous)
+
+
+def is_told(found: Mapping[str, Any] | None, previous: Mapping[str, Any] | None) -> bool:
+    """Return whether an observation says no more than what was known before."""
+    if found is None or previous is None:
+        return found is None
+    same = all(found.get(name) == previous.get(name) for name in ("state", "reason", "uid"))
+    return same and _attempt(found) == _attempt(previous)
+
+
+def _attempt(observed: Mapping[str, Any]) -> int:
+    return number_at(observed, "attempt") or 1
+
+
+def look_for(shared: ControllerParts, app: TrackedApp, *, to_write: bool) -> Sighting | None:
+    """Look at an app in its cluster, and queue it again if the watch may not tell its next change.
+
+    Args:
+        shared: What the parts of the controller share.
+        app: The app.
+        to_write: It is written to the stack. False: it is only shown, and what the fleet shows counts as known.
+
+    Returns:
+        How it stands. None: as its stack or the fleet says, or that is not known.
+
+    Raises:
+        ClusterError: A cluster does not answer.
+    """
+    previous: Mapping[str, Any] | None = app.observed or None
+    live = None if to_write or shared.fleet is None else shared.fleet.find(live_id(app.key))
+    if live is not None and live.seen is not None and live.seen.get("uid") == app.uid:
+        shown = kept_of_observed(live.seen)
+        previous = shown if previous is None else latest(previous, shown, app.requested)
+    before = Answer(observed=previous or {}, requested=app.requested)
+    failure: ClusterError | None = None
+    for view in [view for view in shared.views if view.job_object(app) is not None] or shared.views:
+        try:
+            found = look_at(view, app, shared.now(), before, shared.tracked.is_changing)
+        except ClusterError as error:
+            failure = error
+            continue
+        _look_later(shared, app, view, found)
+        if found is not None:
+            return found
+    if failure is not None:
+        raise failure
+    return None
+
+
+def _look_later(shared: ControllerParts, app: TrackedApp, view: ClusterView, found: Sighting | None) -> None:
+    watched, unwatched_s = view.job_object(app) is not None, shared.timing.unwatched_s
+    if found is None:
+        if watched:
+            shared.queue_of(app.key).add(app.key, BEHIND_S)
+    elif found.look.changing:
+        shared.queue_of(app.key).add(app.key, unwatched_s, pending=False)
+    elif not found.look.gone and not watched:
+        shared.queue_of(app.key).add(app.key, BEHIND_S if view.is_synced(app) else unwatched_s, pending=False)
+
+
 class StackWriter:
     """Looks at apps, shows what it sees and writes their stacks; one call per app at a time."""
 
-    def __init__(self, shared: ControllerParts, *, program_stacks: bool) -> None:
-        """Take what the parts of the controller share, and whether stacks of users' own programs are written too."""
+    def __init__(self, shared: ControllerParts) -> None:
+        """Take what the parts of the controller share."""
         self._shared = shared
-        self._queue, self._reporter, self._tracked = shared.queue, shared.reporter, shared.tracked
-        self._timing = shared.timing
-        self._program_stacks = program_stacks
-        self._written_at: dict[AppKey, float] = {}
-        self._failing_since: dict[AppKey, float] = {}
+        self._reporter, self._tracked, self._timing = shared.reporter, shared.tracked, shared.timing
         self._success_at: dict[str, float] = {}
         self._guard = threading.Lock()
-        self._outcomes: Counter[tuple[str, str]] = Counter()
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """Backend and outcome of writes, `error` for a defect, to their number since the start."""
 
     def settle(self, key: AppKey) -> None:
         """Write what is seen of an app, if its stack says something else, or add the app to the queue again."""
-        app = self._tracked.app(key)
+        app, queue = self._tracked.app(key), self._shared.queue_of(key)
         if app is None:
-            self._forget(key)
+            self._shared.drop(key)
             return
         if app.of_later_release:
             words = f"stack {app.stack} is left alone: a later release wrote its outputs; upgrade this one"
             self._reporter.once(f"unwritable {key}", f"{app.app_id}: {words}")
-            self._queue.succeeded(key)
+            queue.succeeded(key)
             return
         writes = self._is_written(app)
         if not writes and self._shared.fleet is None:
@@ -58,7 +195,7 @@ class StackWriter:
             sighting = look_for(self._shared, app, to_write=writes)
         except ClusterError:
             # The watch reports a cluster that is away.
-            self._queue.retry(key)
+            queue.retry(key)
             return
         if sighting is None:
             return
@@ -69,30 +206,25 @@ class StackWriter:
         self._say_if_behind(app, sighting.look)
         observed = sighting.observed or app.observed
         if read_state(observed.get("state")) in WAITS and not sighting.look.gone:
-            self._queue.add(key, self._timing.recheck_s, pending=False)
+            queue.add(key, self._timing.recheck_s, pending=False)
         if is_told(observed, app.observed):
             self._settled(app)
         elif writes:
-            self._write_if_due(app, sighting.look, observed)
+            self._write(app, sighting.look, observed)
         else:
-            self._queue.succeeded(key)
+            queue.succeeded(key)
 
     def stand_by(self) -> None:
         """Drop the problems of writes: another process has them now."""
         for backend in {app.backend for app in self._tracked.apps()}:
             self._reporter.forget(f"writes {backend}")
-        for key in [*self._failing_since]:
-            self._failing_since.pop(key, None)
+        for key, work in [*self._shared.work.items()]:
+            work.failing_since = None
             self._reporter.forget(f"write {key}")
-
-    def outcomes(self) -> dict[tuple[str, str], int]:
-        """Return backend and outcome of writes, `error` for a defect, to their number since the start."""
-        with self._guard:
-            return dict(self._outcomes)
 
     def _is_written(self, app: TrackedApp) -> bool:
         """Return whether this process writes the stack of an app."""
-        if not self._shared.leading() or app.uid is None or not (app.by_torchx or self._program_stacks):
+        if not self._shared.leading() or app.uid is None or not (app.by_torchx or self._shared.settings.program_stacks):
             # A launch that is running writes the uid at its end, and the stack is read again then.
             return False
         if app.has_secrets:
@@ -108,30 +240,28 @@ class StackWriter:
             )
             self._reporter.once(f"restored {app.key}", words)
 
-    def _forget(self, key: AppKey) -> None:
-        for table in (self._written_at, self._failing_since):
-            table.pop(key, None)
-        for words in ("unwritable", "restored", "write"):
-            self._reporter.forget(f"{words} {key}")
-        self._queue.succeeded(key)
-
-    def _write_if_due(self, app: TrackedApp, look: Look, observed: Mapping[str, Any]) -> None:
+    def _write(self, app: TrackedApp, look: Look, observed: Mapping[str, Any]) -> None:
         """Write what the stack does not have, now or when it is due."""
-        has_ended = weight(observed) is not Weight.ACTIVE
-        every_s, now = self._timing.write_every_s, self._shared.clock()
-        wait_s = 0.0 if has_ended else self._written_at.get(app.key, now - every_s) + every_s - now
-        if wait_s > 0:
-            self._queue.add(app.key, wait_s)
-        elif self._shared.leading():
-            self._write(app, StackChange(uid=app.uid or "", look=look), has_ended=has_ended)
-
-    def _write(self, app: TrackedApp, change: StackChange, *, has_ended: bool) -> None:
-        key, written = app.key, self._record(app, change)
+        key, has_ended, work = app.key, weight(observed) is not Weight.ACTIVE, self._shared.work_of(app.key)
+        since_s = math.inf if work.written_at is None else self._shared.clock() - work.written_at
+        if not has_ended and since_s < self._timing.write_every_s:
+            self._shared.queue_of(key).add(key, self._timing.write_every_s - since_s)
+            return
+        if not self._shared.leading():
+            return
+        outcome, change = "error", StackChange(uid=app.uid or "", look=look)
+        try:
+            program_stacks = self._shared.settings.program_stacks
+            written = self._shared.driver.record_at(app.place, change, program_stacks=program_stacks)
+            outcome = written.outcome.value
+        finally:
+            with self._guard:
+                self.outcomes[app.backend, outcome] += 1
         if written.answer is not None:
             self._tracked.note_answer(key, written.answer)
         if written.outcome is Recorded.WRITTEN:
             written_app = self._tracked.app(key) or app
-            self._written_at[key] = self._success_at[app.backend] = self._shared.clock()
+            work.written_at = self._success_at[app.backend] = self._shared.clock()
             self._reporter.end(f"writes {app.backend}", f"backend {app.backend}: stacks can be written again")
             state, reason = written_app.observed.get("state"), written_app.observed.get("reason")
             self._reporter.line(f"{app.app_id}: {state} ({reason}) is in stack {app.stack}")
@@ -141,41 +271,35 @@ class StackWriter:
             if now is not None and now.uid == app.uid:
                 self._settled(now)
             elif now is not None:
-                self._queue.retry(key)
+                self._shared.queue_of(key).retry(key)
         elif written.outcome is Recorded.LEFT and self._tracked.is_there(app.backend):
             self._left(app)
         else:
             self._deferred(app, has_ended=has_ended)
 
-    def _record(self, app: TrackedApp, change: StackChange) -> Written:
-        outcome = "error"
-        try:
-            written = self._shared.driver.record_at(app.place, change, program_stacks=self._program_stacks)
-            outcome = written.outcome.value
-            return written
-        finally:
-            with self._guard:
-                self._outcomes[app.backend, outcome] += 1
-
     def _left(self, app: TrackedApp) -> None:
-        now, again_s = self._tracked.reread(app), self._timing.left_again_s
+        now, again_s, queue = self._tracked.reread(app), self._timing.left_again_s, self._shared.queue_of(app.key)
         if now is None:
             return
         if now.of_later_release:
-            self._queue.add(app.key)
+            queue.add(app.key)
             return
         self._reporter.begin(
             f"writes {app.backend}",
             f"backend {app.backend}: stack {app.stack} cannot be written: there is no permission to write it, or the "
             f"checkpoint has a format that only the Pulumi CLI writes; it is tried again every {again_s:g} s",
         )
-        self._queue.add(app.key, again_s, pending=False)
+        queue.add(app.key, again_s, pending=False)
 
     def _deferred(self, app: TrackedApp, *, has_ended: bool) -> None:
-        now = self._shared.clock()
-        since = self._failing_since.setdefault(app.key, now)
-        waits_for_lock = has_ended and now - since < LOCKED_S and self._is_locked(app)
-        self._queue.retry(app.key, self._timing.locked_retry_s if waits_for_lock else self._timing.longest_retry_s)
+        now, work = self._shared.clock(), self._shared.work_of(app.key)
+        since = work.failing_since = now if work.failing_since is None else work.failing_since
+        try:
+            waits_for_lock = has_ended and now - since < LOCKED_S and self._tracked.is_locked(app)
+        except TorchxPulumiError:
+            waits_for_lock = False
+        longest_s = self._timing.locked_retry_s if waits_for_lock else self._timing.longest_retry_s
+        self._shared.queue_of(app.key).retry(app.key, longest_s)
         if now - since < self._timing.failing_s:
             return
         why = (
@@ -187,17 +311,13 @@ class StackWriter:
         else:
             self._reporter.begin(f"writes {app.backend}", f"backend {app.backend}: {why}")
 
-    def _is_locked(self, app: TrackedApp) -> bool:
-        try:
-            return self._tracked.is_locked(app)
-        except TorchxPulumiError:
-            return False
-
     def _settled(self, app: TrackedApp) -> None:
-        self._queue.succeeded(app.key)
+        self._shared.queue_of(app.key).succeeded(app.key)
         for view in self._shared.views:
             view.forget(app.uid)
-        if self._failing_since.pop(app.key, None) is not None:
+        work = self._shared.work_of(app.key)
+        if work.failing_since is not None:
+            work.failing_since = None
             self._reporter.end(f"write {app.key}", f"{app.app_id}: stack {app.stack} is written again")
 
 

@@ -195,14 +195,14 @@ class _ControllerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        controller, figures = self._controller, self._controller.figures()
+        controller = self._controller
         yield _family("torchx_controller_build_info", "1, with the version.", [({"version": _version()}, 1)])
         leader = float(controller.is_leading)
         yield _family("torchx_controller_leader", "1 if this process writes the stacks.", [({}, leader)])
         problems = len(controller.problems())
         yield _family("torchx_controller_problems", "Problems that have not ended.", [({}, problems)])
         text = "Apps that wait to be looked at or written."
-        yield _family("torchx_controller_pending_apps", text, [({}, figures.pending)])
+        yield _family("torchx_controller_pending_apps", text, [({}, len(controller.pending))])
         lags: dict[tuple[str, str], float] = {}
         for watch in controller.watches():
             key = (watch.cluster, watch.kind)
@@ -215,7 +215,7 @@ class _ControllerCollector(Collector):
             "torchx_controller_failed_writes", "Writes of stacks that failed, also for a time."
         )
         failures: dict[str, int] = {}
-        for (backend, outcome), count in sorted(figures.writes.items()):
+        for (backend, outcome), count in sorted(controller.writes.items()):
             writes.add_sample(
                 "torchx_controller_stack_writes_total", {"backend": encodable(backend), "outcome": outcome}, count
             )
@@ -247,13 +247,13 @@ class _FleetCollector(Collector):
         """Yield the metrics as they are now."""
         if not self._controller.is_leading:
             return
-        figures = self._controller.figures()
+        controller = self._controller
         lags: dict[str, float] = {}
-        for watch in self._controller.watches():
+        for watch in controller.watches():
             lags[watch.cluster] = min(lags.get(watch.cluster, watch.lag_s), watch.lag_s)
         unreachable = sum(lag_s > 0 for lag_s in lags.values())
         apps = self._apps(self._now())
-        for gauge in fleet_gauges(apps, broken=figures.broken, unreachable=unreachable, read_at=figures.read_at):
+        for gauge in fleet_gauges(apps, broken=controller.broken, unreachable=unreachable, read_at=controller.read_at):
             yield _family(gauge.name, gauge.help, gauge.samples)
         yield from self._times.collect()
 

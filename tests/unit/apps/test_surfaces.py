@@ -390,7 +390,7 @@ def controller(scene: Scene, name: str, **options: Any) -> Iterator[None]:
     world = World(root=scene.folder, url=scene.backend(name))
     with world.controller(clusters=scene.clusters, timing=TIMING, **options) as running:
         wait_for(lambda: not running.not_ready(), 60)
-        wait_for(lambda: running.figures().pending <= unread, 60)
+        wait_for(lambda: len(running.pending) <= unread, 60)
         yield
 
 

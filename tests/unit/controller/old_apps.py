@@ -16,11 +16,10 @@ from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.observing import ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
-from torchx_pulumi.controller.settings import RetentionSettings
+from torchx_pulumi.controller.settings import ControllerSettings, RetentionSettings
 from torchx_pulumi.controller.shared import ControllerParts
-from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
+from torchx_pulumi.log_archive import ArchivedJob, open_archive
 from torchx_pulumi.log_archive.runs import archived_run, runs_of_pod
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.runs.driver import Driver
@@ -151,26 +150,23 @@ class OldApps:
         settings: RetentionSettings = SETTINGS,
         now: datetime = NOW,
         further: Sequence[str] = (),
-        opened_archive: Callable[[str], Archive] = open_archive,
         **options: Any,
     ) -> Iterator[Retention]:
         """Yield a retention over the world as it is now, and further backends."""
-        reporter = Reporter(self.world.lines.append)
-        tracked = TrackedStacks([self.world.backend, *further], reporter)
-        for backend in (self.world.backend, *further):
-            tracked.refresh(backend)
         shared = ControllerParts(
-            tracked=tracked,
+            settings=ControllerSettings(backends=(self.world.backend, *further)),
             driver=driver or self.world.driver(),
-            reporter=reporter,
-            views=[
-                ClusterView("test", cluster or self.world.cluster, tracked, ChangeListener(), namespaces=namespaces)
-            ],
+            reporter=Reporter(self.world.lines.append),
             now=lambda: now,
             **options,
         )
+        tracked, listener = shared.tracked, ChangeListener()
+        for backend in shared.settings.backends:
+            tracked.refresh(backend)
+        view = ClusterView("test", cluster or self.world.cluster, tracked, listener, namespaces=namespaces)
+        shared.views = [view]
         archives = ArchiveRules(own=str(self.logs), allowed=[str(self.world.root / "own")])
-        yield Retention(shared, replace(settings, archives=archives), index=self.index, opened_archive=opened_archive)
+        yield Retention(shared, replace(settings, archives=archives), self.index)
 
     def forget(self, *, timeout_s: float = 5.0, **options: Any) -> None:
         """Forget what is due."""
@@ -182,8 +178,8 @@ class OldApps:
         with self.retention(**options) as retention:
             goes, stays = retention.preview()
         return (
-            {due.stack.app.app_id: extent for due, extent in goes},
-            {app.app_id: why for app, why in stays},
+            {app.app_id: words.partition("), ")[2] for app, words in goes},
+            {app.app_id: why.removeprefix(", ") for app, why in stays},
         )
 
     def everything(self) -> dict[str, str]:

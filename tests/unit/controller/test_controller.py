@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.apps.answer import StackChange
-from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller import Controller, ControllerParts, ControllerSettings
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerTiming
@@ -103,9 +103,8 @@ def test_once_ends_by_itself(world: World) -> None:
     app = world.launch("train-1")
     world.phase(app, "Completed", succeeded=1)
     settings = ControllerSettings(backends=(world.backend,), once=True)
-    assert Controller(settings, {"test": world.cluster}, world.driver(), Reporter(world.lines.append)).run(
-        threading.Event()
-    )
+    parts = ControllerParts(settings=settings, driver=world.driver(), reporter=Reporter(world.lines.append))
+    assert Controller(parts, {"test": world.cluster}).run(threading.Event())
     assert world.state(app) == ("SUCCEEDED", "Completed")
 
 
@@ -452,7 +451,8 @@ def test_a_stop_ends_in_time_although_the_backend_does_not_answer(world: World) 
     driver.before = before  # type: ignore[method-assign]
     settings = ControllerSettings(backends=(world.backend,))
     ended: list[bool] = []
-    running = Controller(settings, {"test": world.cluster}, driver, Reporter(world.lines.append))
+    parts = ControllerParts(settings=settings, driver=driver, reporter=Reporter(world.lines.append))
+    running = Controller(parts, {"test": world.cluster})
     thread = threading.Thread(target=lambda: ended.append(running.run(stop)), daemon=True)
     thread.start()
     assert entered.wait(10)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from torchx_pulumi.controller.election import ElectionTiming, LeaseElection, new_identity
+from torchx_pulumi.controller.election import LeaseElection, new_identity
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.model.errors import ClusterError
@@ -20,7 +20,7 @@ from tests.unit.controller.world import wait_for
 
 AWAY = ClusterError("the cluster cannot be reached", retryable=True, reason="Unreachable")
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
-QUICK = ElectionTiming(duration_s=1.0, renew_deadline_s=0.15, retry_s=0.02)
+QUICK = {"duration_s": 1.0, "renew_deadline_s": 0.15, "retry_s": 0.02}
 
 
 class Hall:
@@ -42,7 +42,6 @@ class Hall:
             changed=lambda _: None,
             clock=lambda: self.now_s + ahead_s,
             now=lambda: datetime.fromtimestamp(BEGIN.timestamp() + self.now_s + ahead_s, timezone.utc),
-            chance=lambda: 0.5,
         )
 
     @property
@@ -52,7 +51,8 @@ class Hall:
 
 
 @pytest.fixture
-def hall() -> Hall:
+def hall(monkeypatch: pytest.MonkeyPatch) -> Hall:
+    monkeypatch.setattr("random.random", lambda: 0.5)
     return Hall()
 
 
@@ -205,7 +205,7 @@ class Running:
             identity=name,
             reporter=Reporter(self.lines.append),
             changed=self.told.append,
-            timing=QUICK,
+            **QUICK,
         )
         self.election.start()
 

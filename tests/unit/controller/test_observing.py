@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from torchx_pulumi.controller import Controller, ControllerSettings, observing
+from torchx_pulumi.controller import Controller, ControllerParts, ControllerSettings, observing
 from torchx_pulumi.controller.observing import ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
@@ -46,12 +46,13 @@ def test_an_app_of_many_pods_whose_looks_take_long_is_looked_at_less_often(
     tmp_path: Path, took_s: float, pause_s: float
 ) -> None:
     world = World(root=tmp_path)
-    settings = ControllerSettings(backends=())
-    controller = Controller(settings, {}, world.driver(), Reporter(world.lines.append))
     key, begun = tracked_app("a").key, time.monotonic()
-    controller._changes.looked_at[key] = begun, took_s
-    controller._changes.dirty(key, 0.0)
-    assert controller._shared.queue.take() == key
+    settings, reporter = ControllerSettings(backends=(key[0],)), Reporter(world.lines.append)
+    parts = ControllerParts(settings=settings, driver=world.driver(), reporter=reporter)
+    controller, work = Controller(parts, {}), parts.work_of(key)
+    work.looked_at, work.took_s = begun, took_s
+    controller.dirty(key, 0.0)
+    assert parts.queue_of(key).take() == key
     assert pause_s <= time.monotonic() - begun < pause_s + 0.25
 
 

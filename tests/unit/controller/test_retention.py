@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller import Controller, ControllerParts, ControllerSettings, retention
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.checks import check_permissions, check_retention, check_settings
 from torchx_pulumi.controller.reporting import Reporter
@@ -614,11 +614,13 @@ class killing:
         self._undo = lambda: cluster.__dict__.pop("delete")
         cluster.__dict__["delete"] = delete
         self._index, old.index = old.index, Index(old.world.root / "runs")
-        return {"driver": Driver(), "opened_archive": lambda url: Archive(Storage(Path(url)), url)}
+        self._open, retention.open_archive = retention.open_archive, lambda url: Archive(Storage(Path(url)), url)
+        return {"driver": Driver()}
 
     def __exit__(self, *_: object) -> None:
         self._undo()
         self._old.index = self._index
+        retention.open_archive = self._open
 
 
 def test_one_app_that_cannot_be_forgotten_is_said_once_and_prevents_no_other(old: OldApps) -> None:
@@ -787,6 +789,14 @@ def test_a_controller_starts_without_a_backend_that_is_away_if_another_one_answe
         check_settings(settings, lambda *_: old.world.cluster)
 
 
+def controller_of(old: OldApps, retention: RetentionSettings) -> Controller:
+    """Return a controller that runs once, at `NOW`."""
+    settings = ControllerSettings(backends=(old.world.backend,), once=True, retention=retention)
+    reporter = Reporter(old.world.lines.append)
+    parts = ControllerParts(settings=settings, driver=old.world.driver(), reporter=reporter, now=lambda: NOW)
+    return Controller(parts, {"test": old.world.cluster})
+
+
 def test_a_controller_that_runs_once_writes_the_end_and_then_forgets(old: OldApps) -> None:
     """An end that no stack has yet counts from when it was, and the dry run knows that."""
     ended = old.launch("ended", end={"state": "RUNNING", "reason": "Running", "finished_at": None})
@@ -796,11 +806,7 @@ def test_a_controller_that_runs_once_writes_the_end_and_then_forgets(old: OldApp
     seen = old.everything()
 
     def run(settings: RetentionSettings) -> None:
-        controller = ControllerSettings(backends=(old.world.backend,), once=True, retention=settings)
-        driver, reporter = old.world.driver(), Reporter(old.world.lines.append)
-        assert Controller(controller, {"test": old.world.cluster}, driver, reporter, now=lambda: NOW).run(
-            threading.Event()
-        )
+        assert controller_of(old, settings).run(threading.Event())
 
     run(replace(retention, dry_run=True))
     assert old.everything() == seen
@@ -815,13 +821,8 @@ def test_a_dry_run_knows_ends_that_no_stack_has_yet(
     cleared: list[str] = []
     monkeypatch.setattr(AutomationDriver, "clear_dead_locks", lambda _, backend: cleared.append(backend))
     old.launch("ended", end={"state": "RUNNING", "reason": "Running", "finished_at": None})
-    settings = ControllerSettings(
-        backends=(old.world.backend,),
-        once=True,
-        retention=replace(SETTINGS, dry_run=True, archives=ArchiveRules(own=str(old.logs))),
-    )
-    driver, reporter = old.world.driver(), Reporter(old.world.lines.append)
-    Controller(settings, {"test": old.world.cluster}, driver, reporter, now=lambda: NOW).run(threading.Event())
+    settings = replace(SETTINGS, dry_run=True, archives=ArchiveRules(own=str(old.logs)))
+    controller_of(old, settings).run(threading.Event())
     assert not any("not current" in line for line in old.world.lines)
     assert cleared == [], "a dry run changes nothing"
     lines = capsys.readouterr().out.splitlines()

@@ -116,10 +116,10 @@ def test_an_app_that_is_gone_from_its_cluster_is_shown_so_and_asked_for_once(wor
     world.cluster.get = counted  # type: ignore[method-assign]
     with world.controller(fleet=fleet) as controller:
         wait_for(shows(fleet, app, "UNKNOWN", "NotFound"))
-        count = asked.count(app.name)
+        count, queue = asked.count(app.name), controller._shared.queue_of(only(fleet).app.key)
         for _ in range(3):
-            controller._shared.queue.add(only(fleet).app.key)
-            assert controller._shared.queue.wait_until_idle(5.0)
+            queue.add(only(fleet).app.key)
+            wait_for(lambda: not queue.pending())
         assert asked.count(app.name) == count
 
 
@@ -175,7 +175,7 @@ def test_a_standby_shows_changes_and_writes_once_it_leads(world: World) -> None:
         wait_for(lambda: world.state(app) == ("SUCCEEDED", "Completed"))
         wait_for(lambda: bool(pods))
         assert set(pods) == {"train-1-trainer-0-0"}
-        wait_for(lambda: controller.figures().writes == {(world.backend, "written"): 1})
+        wait_for(lambda: controller.writes == {(world.backend, "written"): 1})
         leads.clear()
         controller.lead_changed()
         other = world.launch("train-2")
@@ -196,7 +196,7 @@ def test_a_standby_shows_what_the_leader_writes(world: World) -> None:
         world.phase(app, "Running", running=1)
         wait_for(lambda: world.state(app)[0] == "RUNNING")
         wait_for(lambda: only(fleet).app.output.output["observed"]["state"] == "RUNNING")
-        assert controller.figures().writes == {}
+        assert controller.writes == {}
 
 
 def test_a_cluster_that_is_away_makes_rows_old_and_pages_stay_ready(world: World) -> None:

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller import Controller, ControllerParts, ControllerSettings
 from torchx_pulumi.controller.archiving import LogArchiver
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
@@ -203,15 +203,17 @@ class World:
         """Run a controller."""
         stop = threading.Event()
         running = Controller(
-            ControllerSettings(**{"backends": (self.backend,), **settings}),
+            ControllerParts(
+                settings=ControllerSettings(**{"backends": (self.backend,), **settings}),
+                driver=driver or self.driver(),
+                reporter=Reporter(self.lines.append),
+                archiver=archiver,
+                fleet=fleet,
+                leading=leading,
+                timing=timing or FAST,
+                now=now,
+            ),
             clusters or {"test": self.cluster},
-            driver or self.driver(),
-            Reporter(self.lines.append),
-            archiver=archiver,
-            fleet=fleet,
-            leading=leading,
-            timing=timing or FAST,
-            now=now,
         )
         thread = threading.Thread(target=running.run, args=(stop,), daemon=True)
         thread.start()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from prometheus_client.parser import text_string_to_metric_families
-from torchx_pulumi.controller.figures import ControllerFigures, WatchState
+from torchx_pulumi.controller.controller import WatchState
 from torchx_pulumi.web.metrics import ControllerMetrics
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
@@ -20,17 +20,16 @@ class Told:
     is_leading: bool = True
     begun: tuple[str, ...] = ()
     states: list[WatchState] = field(default_factory=list)
-    written: dict[tuple[str, str], int] = field(default_factory=dict)
+    writes: dict[tuple[str, str], int] = field(default_factory=dict)
     read_at: datetime | None = NOW
+    pending: tuple[str, ...] = ("one", "two")
+    broken: int = 1
 
     def problems(self) -> tuple[str, ...]:
         return self.begun
 
     def watches(self) -> list[WatchState]:
         return self.states
-
-    def figures(self) -> ControllerFigures:
-        return ControllerFigures(pending=2, writes=self.written, read_at=self.read_at, broken=1)
 
 
 def scraped(metrics: ControllerMetrics) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:

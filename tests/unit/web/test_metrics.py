@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torchx_pulumi.controller.figures import WatchState
+from torchx_pulumi.controller.controller import WatchState
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import Fleet
 from torchx_pulumi.fleet.render import to_prometheus
@@ -120,7 +120,7 @@ def test_a_watch_lags_by_its_slowest_namespace() -> None:
 def test_failed_writes_are_those_after_which_the_stack_is_behind() -> None:
     outcomes = {"written": 5, "known": 3, "deferred": 2, "left": 1, "error": 1}
     written = {(BACKEND, outcome): count for outcome, count in outcomes.items()}
-    metrics = metrics_of(fleet_of(), Told(written=written, begun=("a", "b")))
+    metrics = metrics_of(fleet_of(), Told(writes=written, begun=("a", "b")))
     assert value(metrics, "torchx_controller_stack_writes_total", outcome="written") == 5
     assert value(metrics, "torchx_controller_stack_writes_total") == 12
     assert value(metrics, "torchx_controller_failed_writes_total", backend=BACKEND) == 4

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from torchx_pulumi.controller.figures import WatchState
+from torchx_pulumi.controller.controller import WatchState
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import Fleet, StackName
 from torchx_pulumi.fleet.collect.row import build_row
@@ -42,7 +42,7 @@ def offered_by_the_command() -> dict[str, set[str]]:
 def offered() -> dict[str, set[str]]:
     """The same of a controller of two backends, with the labels that Prometheus adds."""
     fleet, watch = LiveFleet(), WatchState(cluster="c", kind="pods", namespace=None, lag_s=0.0)
-    told = Told(states=[watch], written={("file:///b", "written"): 1})
+    told = Told(states=[watch], writes={("file:///b", "written"): 1})
     metrics = ControllerMetrics(fleet, told, backends=("file:///a", "file:///b"), now=lambda: NOW)
     fleet.put_stack(tracked_app("a", observed=ENDED))
     return {name: {*labels, "job", "instance"} for name, labels in labels_in(metrics.render()[0].decode()).items()}
