@@ -160,7 +160,7 @@ class Retention:
     def _extent(self, due: Due) -> str:
         """Return what goes with an app, in words."""
         names = ", ".join(map(str, due.objects)) or "no objects"
-        runs = [run for archive, job in self._archives(due) for _, run in archive.read(archive.index(job))]
+        runs = [run for archive, job in self._archives(due) for run in archive.read(archive.index(job.folder))]
         return f"{names}; {_count(len(runs), 'archived log')} of {_count(sum(run.bytes for run in runs), 'byte')}"
 
     def _try(self, app: TrackedApp, tries: _Tries) -> bool:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import logging
+import threading
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -14,8 +15,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import BinaryIO, cast
 
-from torchx_pulumi.log_archive.keys import RECORD, RunKey, escape, is_file_of_run, read_key
-from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, read_run, write_run
+from torchx_pulumi.log_archive.runs import (
+    RECORD,
+    ArchivedJob,
+    ArchivedRun,
+    RunKey,
+    escape,
+    newest_copies,
+    read_key,
+    read_run,
+    write_run,
+)
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store
 
@@ -23,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 READ_AT_ONCE = 16
 """Records that are read at the same time."""
+
+MOST_KEPT = 5000
+"""Records that are kept in memory."""
 
 LONGEST_PART = 1 << 20
 """Characters of the longest line that is returned as a whole, as of `LogLines`."""
@@ -32,7 +45,7 @@ DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class Archive:
-    """Archived logs. Opening one makes no request.
+    """Archived logs. Opening one makes no request. For use by several threads.
 
     Methods raise `PermissionError` if access is denied, and another `OSError` if the storage cannot be used, with errno
     ENOSPC if it is full.
@@ -47,6 +60,9 @@ class Archive:
         """
         self._given = store
         self.name = name
+        self._guard = threading.Lock()
+        self._complete: dict[RunKey, ArchivedRun] = {}
+        """Records of complete copies, which do not change any more."""
 
     @property
     def _store(self) -> Store:
@@ -65,35 +81,16 @@ class Archive:
         self._store.upload(path, io.BytesIO(b"check"))
         self._store.remove(path)
 
-    def index(self, job: ArchivedJob | None = None) -> list[RunKey]:
-        """Return the keys of the archived runs of a job, or of all jobs, by one listing. No record is read."""
-        return self._keys_in(job.folder if job is not None else "")
-
-    def replica(self, job: ArchivedJob, role: str, replica: int) -> list[RunKey]:
-        """Return the keys of the archived runs of a replica, by one listing of its folder. No record is read.
+    def index(self, folder: str = "") -> list[RunKey]:
+        """Return the keys of archived runs, by one listing. No record is read.
 
         Args:
-            job: The job.
-            role: Role name as the pod's label has it.
-            replica: Replica in the role, from 0.
+            folder: The folder of an app, a job or a replica, as of `ArchivedJob`. Empty: all runs.
         """
-        return self._keys_in(f"{job.folder}/{escape(role)}/{escape(str(replica))}")
+        return [key for path in self._paths(folder) if path.endswith(RECORD) and (key := read_key(path)) is not None]
 
-    def _keys_in(self, folder: str) -> list[RunKey]:
-        start = f"{folder}/" if folder else ""
-        paths = (f"{start}{path}" for path in self._store.paths(folder) if path.endswith(RECORD))
-        return [key for key in map(read_key, paths) if key is not None]
-
-    def of_app(self, namespace: str, job_name: str) -> list[RunKey]:
-        """Return the keys of the archived runs of all job objects of a name, by one listing. No record is read."""
-        return self._keys_in(f"{escape(namespace)}/{escape(job_name)}")
-
-    def uids(self, namespace: str, job_name: str) -> list[str]:
-        """Return the uids of the job objects of a name whose logs are archived, by one listing, the newest last."""
-        newest: dict[str, str] = {}
-        for key in self.of_app(namespace, job_name):
-            newest[key.uid] = max(newest.get(key.uid, ""), key.created)
-        return sorted(newest, key=lambda uid: (newest[uid], uid))
+    def _paths(self, folder: str) -> list[str]:
+        return [f"{folder}/{path}".lstrip("/") for path in self._store.paths(folder)]
 
     def find(self, key: RunKey) -> ArchivedRun | None:
         """Return the record of a run. None: it is not archived, or its record is damaged, which is logged."""
@@ -106,31 +103,37 @@ class Archive:
             logger.warning("%s: %s cannot be read and is left out: %s", self.name, key.record, error)
             return None
 
-    def read(self, keys: Iterable[RunKey]) -> list[tuple[RunKey, ArchivedRun]]:
-        """Return keys with their records, several at a time. Damaged records are left out."""
-        asked = list(keys)
-        if len(asked) < 2:
-            found = [self.find(key) for key in asked]
-        else:
-            with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="archive") as pool:
-                found = list(pool.map(self.find, asked))
-        return [(key, run) for key, run in zip(asked, found, strict=True) if run is not None]
+    def read(self, keys: Iterable[RunKey]) -> list[ArchivedRun]:
+        """Return the records of keys, several at a time, those of complete copies once. Damaged ones are left out."""
+        with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="archive") as pool:
+            return [run for run in pool.map(self._read, keys) if run is not None]
 
-    def write(self, key: RunKey, run: ArchivedRun, log: BinaryIO) -> None:
+    def _read(self, key: RunKey) -> ArchivedRun | None:
+        with self._guard:
+            run = self._complete.get(key)
+        run = run or self.find(key)
+        if run is not None and run.complete:
+            with self._guard:
+                self._complete[key] = run
+                if len(self._complete) > MOST_KEPT:
+                    del self._complete[next(iter(self._complete))]
+        return run
+
+    def write(self, run: ArchivedRun, log: BinaryIO) -> None:
         """Store a log, then its record. A complete copy replaces an incomplete one, never the other way.
 
         Args:
-            key: The key of the run's complete copy.
             run: The record.
             log: The log, compressed by gzip, from its beginning.
         """
-        partial = replace(key, partial=True)
-        written = key if run.complete else partial
-        if not run.complete and self._has_more(key, partial, run):
-            return
-        self._store.upload(written.log, log)
+        whole, partial = run.key.whole, replace(run.key, partial=True)
+        if not run.complete:
+            known = self.find(partial)
+            if self._store.read_bytes(whole.record) is not None or (known is not None and known.bytes >= run.bytes):
+                return
+        self._store.upload(run.key.log, log)
         text = json.dumps(write_run(run), separators=(",", ":"))
-        self._store.upload(written.record, io.BytesIO(text.encode()))
+        self._store.upload(run.key.record, io.BytesIO(text.encode()))
         if run.complete and self._store.read_bytes(partial.record) is not None:
             # The record first: without one, a log does not count.
             self._store.remove(partial.record)
@@ -142,19 +145,11 @@ class Archive:
         A removal that is interrupted is completed by the next one: the records go first, and a log without its record
         does not count.
         """
-        paths = [f"{job.folder}/{path}" for path in self._store.paths(job.folder)]
-        found = sorted(filter(is_file_of_run, paths), key=lambda path: not path.endswith(RECORD))
-        for path in found:
+        found = {path: key for path in self._paths(job.folder) if (key := read_key(path)) is not None}
+        for path in sorted(found, key=lambda path: not path.endswith(RECORD)):
             self._store.remove(path)
         self._store.remove_empty_folders(job.folder)
-        return len(newest_copies(key for key in map(read_key, found) if key is not None))
-
-    def _has_more(self, key: RunKey, partial: RunKey, run: ArchivedRun) -> bool:
-        """Return whether there is a complete copy of a run, or an incomplete one of at least as many bytes."""
-        if self._store.read_bytes(key.record) is not None:
-            return True
-        known = self.find(partial)
-        return known is not None and known.bytes >= run.bytes
+        return len(newest_copies(found.values()))
 
     def lines(self, key: RunKey) -> Iterator[str]:
         """Yield the lines of a log with their times and newlines, long lines in parts.
@@ -191,13 +186,3 @@ class Archive:
 
 def _unreadable(what: str, error: OSError) -> ClusterError:
     return ClusterError(f"{what} cannot be read: {error}", retryable=not isinstance(error, PermissionError))
-
-
-def newest_copies(keys: Iterable[RunKey]) -> list[RunKey]:
-    """Return the keys of complete copies, and of incomplete ones of runs without a complete copy, oldest run first."""
-    chosen: dict[tuple[str, tuple[str, str, str, int, str]], RunKey] = {}
-    for key in keys:
-        known = chosen.get((key.job, key.run))
-        if known is None or known.partial:
-            chosen[key.job, key.run] = key
-    return sorted(chosen.values(), key=lambda key: (key.job, key.role, key.replica, key.order, key.container))

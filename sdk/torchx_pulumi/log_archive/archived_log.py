@@ -1,24 +1,45 @@
-"""ArchivedLog: an attempt of a replica in an archive, as a source of logs."""
+"""ArchivedLog: an attempt of a replica in an archive, as a source of logs; and which runs an attempt has."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from torchx_pulumi.log_archive.archive import Archive, newest_copies
-from torchx_pulumi.log_archive.keys import RunKey
-from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun
-from torchx_pulumi.logs.containers import LoggedContainer
-from torchx_pulumi.logs.resuming import StreamOptions, read_line
+from torchx_pulumi.log_archive.archive import Archive
+from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, newest_copies
+from torchx_pulumi.logs.containers import Attempt, ContainerRun, LoggedContainer
+from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.logs.sources import ObservedPod
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.timestamps import SECOND_NS, format_time, to_nanoseconds
+from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.planning.names import label_value
 
-Attempt = tuple[str, str, int]
-"""Creation of the pod, uid of the pod, and restarts of its main container."""
+Run = TypeVar("Run", bound=ContainerRun)
 
-Run = tuple[RunKey, ArchivedRun]
+
+def attempts_of(runs: Iterable[ContainerRun]) -> list[Attempt]:
+    """Return the attempts of a replica: runs of the main container, in pods without one those of all containers."""
+    runs = [*runs]
+    with_main = {run.pod_uid for run in runs if run.default}
+    return sorted({run.attempt for run in runs if run.default or run.pod_uid not in with_main})
+
+
+def runs_of_attempt(runs: Sequence[Run], attempts: Sequence[Attempt], number: int) -> list[Run]:
+    """Return the run of each container in an attempt, init containers first.
+
+    A container that is not the main one has its own number of restarts: in the last attempt of a pod its last run
+    counts, in an earlier one the last of as many restarts.
+    """
+    attempt = attempts[number - 1]
+    is_last = not any(one[:2] == attempt[:2] and one > attempt for one in attempts)
+    there = [run for run in runs if run.attempt[:2] == attempt[:2]]
+    chosen: dict[str, Run] = {}
+    for run in sorted(there, key=lambda run: (not run.init, run.position, run.restarts)):
+        counts = is_last and not run.default
+        if run.attempt <= attempt or counts or run.container not in chosen:
+            chosen[run.container] = run
+    return [*chosen.values()]
 
 
 class ArchivedLines:
@@ -35,13 +56,11 @@ class ArchivedLines:
 
     def __next__(self) -> str:
         """Return the next line."""
-        if self._closed:
+        line = None if self._closed else next(self._lines, None)
+        if line is None:
+            self.finished = not self._closed
             raise StopIteration
-        try:
-            return next(self._lines)
-        except StopIteration:
-            self.finished = True
-            raise
+        return line
 
     def close(self) -> None:
         """End the reading. The file is closed with the last reference to it."""
@@ -73,9 +92,9 @@ class ArchivedLog:
         """
         self._archive = archive
         name = f"{role}/{replica} of app {job.app_id}"
+        folders = {job.replica_folder(text, replica) for text in (role, label_value(role))}
         with archive.readable():
-            keys = [key for text in sorted({role, label_value(role)}) for key in archive.replica(job, text, replica)]
-            runs = archive.read(newest_copies(keys))
+            runs = archive.read(newest_copies(key for folder in folders for key in archive.index(folder)))
         if not runs:
             raise ClusterError(f"archive {archive.name} has no log of {name}", reason="NotFound")
         self.attempts = attempts_of(runs)
@@ -86,13 +105,12 @@ class ArchivedLog:
         if not 1 <= self.attempt <= count:
             text = f"archive {archive.name} has {count} attempts of {name}, found {self.attempt}"
             raise ClusterError(f"{text}; allowed are 1 to {count}", reason="NotFound")
-        self._chosen = runs_of_attempt(runs, self.attempts, self.attempt)
-        self.runs = [run for _, run in self._chosen.values()]
+        self.runs = runs_of_attempt(runs, self.attempts, self.attempt)
         """The runs of the attempt's containers, init containers first."""
         self.pod = self.runs[0].pod
         """Name of the pod of the attempt."""
-        self.on_open: Callable[[], None] | None = None
-        """Called once, when the first log of the attempt is opened."""
+        self.on_open: Callable[[], None] = lambda: None
+        """Called when a log of the attempt is opened."""
 
     @property
     def note(self) -> str:
@@ -100,24 +118,23 @@ class ArchivedLog:
         copied = max(run.copied_at for run in self.runs)
         which = f"attempt {self.attempt} of {len(self.attempts)}, " if len(self.attempts) > 1 else ""
         missing = [
-            f"container {run.container}: {', and '.join(found)}" for run in self.runs if (found := _missing(run))
+            f"; container {run.container}: {', and '.join(found)}" for run in self.runs if (found := _missing(run))
         ]
-        tail = f"; {'; '.join(missing)}" if missing else ""
-        return f"read from the archive {self._archive.name}: {which}copied at {format_time(copied)}{tail}"
+        return f"read from the archive {self._archive.name}: {which}copied at {format_time(copied)}{''.join(missing)}"
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod:  # noqa: ARG002 - it never changes
         """Return the pod of the attempt."""
-        default = next((run for run in self.runs if run.default), None)
-        default = default or next((run for run in self.runs if not run.init), self.runs[0])
+        runs = self.runs
+        (default, *_) = [run for run in runs if run.default] or [run for run in runs if not run.init] or runs
         containers = [
             LoggedContainer(
                 name=run.container,
                 init=run.init,
                 default=run is default,
-                current=run.container_id or f"{run.pod_uid}/{run.restarts}",
+                current=run.identity,
                 restarts=run.restarts,
             )
-            for run in self.runs
+            for run in runs
         ]
         return ObservedPod(containers=containers, over=True)
 
@@ -126,53 +143,21 @@ class ArchivedLog:
         return ClusterError(f"archive {self._archive.name} has no pod {self.pod!r}", reason="NotFound")
 
     def open(self, container: str, options: StreamOptions) -> ArchivedLines:
-        """Return the lines of a container's log."""
-        found = self._chosen.get(container)
-        if found is None or options.previous:
+        """Return the lines of a container's log, from its beginning also where a time is asked for."""
+        key = next((run.key for run in self.runs if run.container == container), None)
+        if key is None or options.previous:
             # The attempt before is a log of its own.
             raise ClusterError(
                 f"archive {self._archive.name} has no such log of container {container!r} of pod {self.pod!r}",
                 reason="NoPrevious" if options.previous else "NotFound",
             )
-        if self.on_open is not None:
-            self.on_open()
-            self.on_open = None
-        key, since = found[0], options.since
-
-        def read() -> Iterator[str]:
-            lines = self._archive.lines(key)
-            return lines if since is None else _since(lines, to_nanoseconds(since) // SECOND_NS * SECOND_NS)
-
-        return ArchivedLines(read() if options.tail_lines is None else _tail(read, options.tail_lines))
-
-
-def attempts_of(runs: Sequence[Run]) -> list[Attempt]:
-    """Return the attempts of a replica: runs of the main container, in pods without one those of all containers."""
-    pods: dict[tuple[str, str], list[Run]] = {}
-    for key, run in runs:
-        pods.setdefault((key.created, key.pod_uid), []).append((key, run))
-    attempts = []
-    for pod, found in pods.items():
-        main = [key.restarts for key, run in found if run.default]
-        attempts += [(*pod, restarts) for restarts in {*(main or (key.restarts for key, _ in found))}]
-    return sorted(attempts)
-
-
-def runs_of_attempt(runs: Sequence[Run], attempts: Sequence[Attempt], number: int) -> dict[str, Run]:
-    """Return the run of each container in an attempt by container, init containers first.
-
-    A container that is not the main one has its own number of restarts: in the last attempt of a pod its last run
-    counts, in an earlier one the last of as many restarts.
-    """
-    created, pod_uid, restarts = attempts[number - 1]
-    is_last = not any(one[:2] == (created, pod_uid) and one[2] > restarts for one in attempts)
-    there = [(key, run) for key, run in runs if (key.created, key.pod_uid) == (created, pod_uid)]
-    chosen: dict[str, Run] = {}
-    for key, run in sorted(there, key=lambda item: (not item[1].init, item[1].position, item[0].restarts)):
-        counts = is_last and not run.default
-        if key.restarts <= restarts or counts or run.container not in chosen:
-            chosen[run.container] = (key, run)
-    return chosen
+        self.on_open()
+        lines = self._archive.lines(key)
+        if options.tail_lines is None:
+            return ArchivedLines(lines)
+        # The log is read twice, so that no line has to be kept, however long it is.
+        count = sum(begins for begins, _ in _with_begins(lines))
+        return ArchivedLines(_after(count - options.tail_lines, self._archive.lines(key)))
 
 
 def _missing(run: ArchivedRun) -> list[str]:
@@ -190,22 +175,11 @@ def _missing(run: ArchivedRun) -> list[str]:
     return found
 
 
-def _since(lines: Iterator[str], since_ns: int) -> Iterator[str]:
-    wanted = False
-    for begins, part in _with_begins(lines):
-        if begins:
-            line = read_line(part[:64], 0)
-            wanted = line.at_ns >= since_ns if line.stamp else wanted
-        if wanted:
-            yield part
-
-
-def _tail(read: Callable[[], Iterator[str]], number: int) -> Iterator[str]:
-    """Yield the last lines of a log. It is read twice, so that no line has to be kept, however long it is."""
-    before = sum(begins for begins, _ in _with_begins(read())) - number
-    for begins, part in _with_begins(read()):
-        before -= begins
-        if before < 0:
+def _after(number: int, parts: Iterator[str]) -> Iterator[str]:
+    """Yield the lines after so many first ones."""
+    for begins, part in _with_begins(parts):
+        number -= begins
+        if number < 0:
             yield part
 
 

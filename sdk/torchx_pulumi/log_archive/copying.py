@@ -2,100 +2,284 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from torchx_pulumi.kube import PodReader
+from torchx_pulumi.kube import LogLines, PodReader
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.archive import Archive
-from torchx_pulumi.log_archive.run_reader import TRIES, RunReader
-from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, ContainerRunRef, archived_run
+from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, archived_run
 from torchx_pulumi.log_archive.spool import LimitedSpool
 from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.containers import PodRun, runs_of_pod
+from torchx_pulumi.logs.resuming import Line, ResumedLog, StreamOptions
+from torchx_pulumi.logs.sources import open_stream
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.timestamps import parse_time
+from torchx_pulumi.model.object_fields import text_at, time_at
+from torchx_pulumi.model.timestamps import SECOND_NS, parse_time, to_nanoseconds
 
 LIMIT_BYTES = 64 << 20
 """Most bytes of the text of one container run that are kept by default."""
 
+TRIES = 4
+"""Interrupted streams without new text after which reading fails."""
 
-def copy_log(
-    cluster: PodReader,
-    archive: Archive,
-    job: ArchivedJob,
-    ref: ContainerRunRef,
-    *,
-    follow: bool = False,
-    stop: LogStop | None = None,
-    limit_bytes: int = LIMIT_BYTES,
-    advice: str = "",
-    keep_partial: Callable[[], bool] = lambda: True,
-    tries: int | None = None,
-    opened: Callable[[], None] = lambda: None,
-    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-) -> ArchivedRun | None:
-    """Copy the log of a container run, unless the archive has it as a whole.
+PAUSE_S = 0.3
+"""Seconds before the second stream; before each further one without new text, twice as long."""
+
+LONGEST_PAUSE_S = 5.0
+
+SILENCE_S = 15.0
+"""Seconds without text of a followed log after which the pod is read again."""
+
+SETTLE_S = 2.0
+"""Seconds after which a pod's status is up to date, where lines look like those of a later run."""
+
+LATE_NS = 2 * SECOND_NS
+"""Time after the end of a run, in whole seconds, after which a line looks like one of a later run."""
+
+REPLACED = "Replaced"
+"""`reason` of the error about a run whose log cannot be read any more, because a later run has its place."""
+
+
+@dataclass(slots=True)
+class LogCopy:
+    """One copy of the log of a container run.
 
     Memory is bounded, whatever the lengths of lines and log are. Nothing is written to the archive before the log was
     read to its end, or as far as it can be.
-
-    Args:
-        cluster: Cluster of the pod.
-        archive: The archive.
-        job: Job of the pod.
-        ref: The run.
-        follow: Read a running container's log until it ends. False: read what there is.
-        stop: Ends the copy early. None: nothing does.
-        limit_bytes: Most bytes of text to keep: the first half and the last half.
-        advice: How to change the limit, for the line about what was left out.
-        keep_partial: Returns, when a copy was stopped or failed, whether what was read is stored as incomplete. A copy
-            of a container that runs and is not followed always is.
-        tries: Interrupted streams without new text after which reading fails. None: 4.
-        opened: Called when the first lines were requested, or the copy has ended.
-        now: Returns the current time.
-
-    Returns:
-        The record in the archive. None: the copy was stopped, and what was read of it is not stored.
-
-    Raises:
-        ClusterError: The log cannot be read. `reason` is `NotFound` or `Replaced` if it is lost.
-        OSError: The archive, or the folder for temporary files, cannot be written; errno ENOSPC: it is full.
     """
-    stop = stop or LogStop()
-    reader: RunReader | None = None
-    try:
-        key = ref.key(job)
-        known = archive.find(key)
-        if known is not None:
-            return known
-        reader = RunReader(cluster, ref, stop, lambda: LimitedSpool(limit_bytes, advice=advice), opened, tries or TRIES)
-        complete, failure = False, None
+
+    cluster: PodReader
+    """Cluster of the pod."""
+    archive: Archive
+    job: ArchivedJob
+    """Job of the pod."""
+    run: PodRun
+    """The run as it was observed last."""
+    follow: bool = False
+    """Read a running container's log until it ends. False: read what there is."""
+    stop: LogStop = field(default_factory=LogStop)
+    """Ends the copy early."""
+    limit_bytes: int = LIMIT_BYTES
+    """Most bytes of text to keep: the first half and the last half."""
+    advice: str = ""
+    """How to change the limit, for the line about what was left out."""
+    tries: int = TRIES
+    """Interrupted streams without new text after which reading fails."""
+    keep_partial: bool = True
+    """What was read by a copy that was stopped or failed is stored as incomplete. That of a container that runs and is
+    not followed always is."""
+    opened: threading.Event = field(default_factory=threading.Event)
+    """Is set when the first lines were requested, or the copy has ended."""
+    _spool: LimitedSpool = field(init=False)
+    """What was read."""
+    _log: ResumedLog = field(init=False)
+    _asked_previous: bool = False
+    """The current stream was opened as that of the previous run."""
+    _first_ns: int | None = None
+    """Time of the first line of the current stream. None: it has returned none."""
+    _next_ns: int | None = None
+    """Start of the next run, or creation of the next pod. None: there is none, or it is not known."""
+    _gone: bool = False
+    """The pod, or its status of the run, does not exist any more."""
+    _followed: bool = False
+    """A followed stream was read to its end."""
+    _settled: bool = False
+    """The pod was read once more after its status may have been out of date."""
+
+    def make(self) -> ArchivedRun | None:
+        """Copy the log, unless the archive has it as a whole.
+
+        Returns:
+            The record in the archive. None: the copy was stopped, and what was read of it is not stored.
+
+        Raises:
+            ClusterError: The log cannot be read. `reason` is `NotFound` or `Replaced` if it is lost.
+            OSError: The archive, or the folder for temporary files, cannot be written; errno ENOSPC: it is full.
+        """
         try:
-            complete = reader.read(follow=follow)
-        except ClusterError as error:
-            failure = error
-        if failure is not None and (not reader.spool.size or not keep_partial()):
-            raise failure
-        if stop.is_set() and not complete and not keep_partial():
+            known = self.archive.find(self.job.key(self.run))
+            if known is not None:
+                return known
+            self._begin()
+            try:
+                return self._copy()
+            finally:
+                self._spool.close()
+        finally:
+            self.opened.set()
+
+    def _copy(self) -> ArchivedRun | None:
+        complete = False
+        try:
+            complete = self._read()
+        except ClusterError:
+            if not self._spool.size or not self.keep_partial:
+                raise
+        if self.stop.is_set() and not complete and not self.keep_partial:
             return None
-        log = reader.spool.finish()
+        spool, log = self._spool, self._spool.finish()
+        first_line_at = parse_time(spool.first_line.partition(" ")[0])
         run = archived_run(
-            job,
-            reader.ref,
-            lines=reader.spool.lines,
-            size=reader.spool.size,
-            left_out_bytes=reader.spool.left_out_bytes,
+            self.job,
+            self.run,
+            lines=spool.lines,
+            bytes=spool.size,
+            left_out_bytes=spool.left_out_bytes,
             complete=complete,
-            copied_at=now().replace(microsecond=0),
-            first_line_at=_first_line_at(reader),
+            copied_at=datetime.now(timezone.utc).replace(microsecond=0),
+            first_line_at=None if first_line_at is None else first_line_at.replace(microsecond=0),
         )
-        archive.write(key, run, log)
+        self.archive.write(run, log)
         return run
-    finally:
-        if reader is not None:
-            reader.spool.close()
-        opened()
 
+    def _begin(self) -> None:
+        self._spool = LimitedSpool(self.limit_bytes, advice=self.advice)
+        self._log = ResumedLog(self._open, self.stop, with_rest=True, begins=self._check_first)
 
-def _first_line_at(reader: RunReader) -> datetime | None:
-    found = parse_time(reader.spool.first_line.partition(" ")[0])
-    return None if found is None else found.replace(microsecond=0)
+    def _read(self) -> bool:
+        """Read the log. Return whether it was read to the end of an ended run.
+
+        Raises:
+            ClusterError: It cannot be read, or not to its end.
+        """
+        failures = 0
+        while not self.stop.is_set():
+            size, running, resumed = self._spool.size, self.run.running, self._log.resumes
+            try:
+                self._read_stream(follow=self.follow and running)
+                if self.stop.is_set():
+                    break
+                if not self._is_of_run():
+                    self._begin_again()
+                    continue
+                self._followed = self._followed or (self.follow and running)
+                if not running or (self._gone and self._followed):
+                    return True
+                if not self.follow or self._gone:
+                    return False
+                # The container has ended. Its status says so in a moment; then the rest of its log is read.
+                failures = 0 if self._spool.size > size else failures + 1
+            except ClusterError as error:
+                if self.stop.is_set():
+                    break
+                if self._followed and not error.retryable:
+                    return True
+                silent = self.follow and error.reason == "Silent"
+                failures = 0 if silent else 1 if self._spool.size > size else failures + 1
+                if not error.retryable or failures >= self.tries:
+                    raise
+                if self._is_doubtful() and not resumed and self._first_ns is not None:
+                    self._begin_again()
+                if self._gone and self._followed:
+                    return True
+                if self._gone:
+                    raise
+            self.stop.wait(min(PAUSE_S * 2**failures, LONGEST_PAUSE_S))
+        return False
+
+    def _read_stream(self, *, follow: bool) -> None:
+        """Read one stream to its end."""
+        self._first_ns, self._asked_previous = None, self.run.previous
+        silence_s = SILENCE_S if follow else None
+        for line in self._log.read(follow=follow, previous=self.run.previous, silence_s=silence_s):
+            if self._spool.in_line and not line.continues:
+                # The end of the line before cannot be read any more.
+                self._spool.add("\n")
+            stamp = f"{line.stamp} " if line.stamp and not line.continues else ""
+            self._spool.add(f"{stamp}{line.text}" + ("\n" if line.ended else ""))
+        if not self._log.finished and not self.stop.is_set():
+            raise ClusterError(f"the log of {self._name} broke off", retryable=True, reason="BrokenStream")
+
+    def _open(self, options: StreamOptions) -> LogLines:
+        stream = open_stream(self.cluster, self.job.namespace, self.run.pod, self.run.container, options)
+        self.opened.set()
+        return stream
+
+    def _check_first(self, line: Line) -> None:
+        """Check the first line of a stream.
+
+        Raises:
+            ClusterError: The text is an error of the node, or the log is that of a later run.
+        """
+        if not line.stamp:
+            # The kubelet sends the reason as text where it does not have the log any more.
+            text = f"the node does not have the log of {self._name} any more: {line.text.strip()[:200]}"
+            raise ClusterError(text, reason="NotFound")
+        self._first_ns = line.at_ns
+        if self._log.resumes and not self._is_of_run():
+            raise ClusterError(f"the log of {self._name} goes on with that of a later run", retryable=True)
+
+    def _is_of_run(self) -> bool:
+        """Return whether the current stream is the log of the run, by the pod's status and the times of lines."""
+        belongs = self._observe()
+        end = self.run.finished_at
+        late = end is not None and not self.run.previous and self._log.last_ns > to_nanoseconds(end) + LATE_NS
+        if belongs and late and not self._settled and not self._gone:
+            # The container may have been started again, and the status does not say so yet.
+            self._settled = True
+            self.stop.wait(SETTLE_S)
+            belongs = self._observe()
+        return belongs
+
+    def _observe(self) -> bool:
+        """Read the pod. Return whether the current stream is the log of the run.
+
+        The stream is that of the run if the pod's status still has it at the place that was read, or if the stream
+        begins before the next run does.
+        """
+        pod = self.cluster.get(POD, self.job.namespace, self.run.pod)
+        replaced = pod is not None and text_at(pod, "metadata", "uid") != self.run.pod_uid
+        self._gone = pod is None or replaced
+        if pod is None:
+            return True
+        runs = [] if replaced else [run for run in runs_of_pod(pod) if run.container == self.run.container]
+        starts = [run.started_at for run in runs if run.restarts > self.run.restarts]
+        if replaced:
+            starts = [time_at(pod, "metadata", "creationTimestamp")]
+        self._next_ns = min((to_nanoseconds(start) for start in starts if start), default=None)
+        is_before = self._first_ns is not None and self._next_ns is not None and self._first_ns < self._next_ns
+        mine = next((run for run in runs if self._is_same(run)), None)
+        if mine is None:
+            self._gone = True
+            return is_before or (self._next_ns is None and not replaced)
+        self.run = mine
+        return is_before or mine.previous == self._asked_previous
+
+    def _is_same(self, run: PodRun) -> bool:
+        if run.container_id and self.run.container_id:
+            return run.container_id == self.run.container_id
+        return run.restarts == self.run.restarts
+
+    def _is_doubtful(self) -> bool:
+        """Read the pod after an interrupted stream. Return whether the stream may have been the log of a later run.
+
+        Raises:
+            ClusterError: The pod cannot be read.
+        """
+        try:
+            return not self._observe() and self._next_ns is not None
+        except ClusterError as error:
+            if not error.retryable:
+                raise
+            # The next stream meets the same error, and counts it. A log that is not followed is soon read again.
+            return not self.follow
+
+    def _begin_again(self) -> None:
+        """Drop what was read.
+
+        Raises:
+            ClusterError: The run has no log any more.
+        """
+        self._spool.close()
+        self._begin()
+        if self._gone:
+            text = f"the log of {self._name} cannot be read any more: a later run has its place"
+            raise ClusterError(text, reason=REPLACED)
+
+    @property
+    def _name(self) -> str:
+        run = f" (restart {self.run.restarts})" if self.run.restarts else ""
+        return f"container {self.run.container!r} of pod {self.run.pod!r} in namespace {self.job.namespace!r}{run}"

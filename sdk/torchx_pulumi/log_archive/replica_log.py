@@ -2,33 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.archived_log import ArchivedLog
-from torchx_pulumi.log_archive.attempts import ArchivedReplica, archived_replicas, choose_attempt
+from torchx_pulumi.log_archive.location import open_archive
+from torchx_pulumi.log_archive.runs import ArchivedJob, uids_of
 from torchx_pulumi.logs import LogClock, LogQuery, LogStop
-from torchx_pulumi.logs.following import REFUSED
-from torchx_pulumi.logs.reading import Label, read_source
+from torchx_pulumi.logs.containers import PodRun, runs_of_pod
+from torchx_pulumi.logs.reading import REFUSED, Label, read_source
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.text import listed
+
+SHOWN = 5
+"""Runs in a message."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedReplica:
+    """A replica and the archives that may have its log."""
+
+    archives: Sequence[Archive]
+    """In the order in which they are asked. Empty: none is configured."""
+    job: ArchivedJob
+    role: str
+    replica: int
+    say: ProgressCallback
+    """Takes the line that says what is read, and lines about archives that cannot be read."""
+    _said: set[str] = field(default_factory=set, init=False, compare=False)
+
+    def find(self, attempt: int | None = None) -> ArchivedLog | None:
+        """Return the archived log of an attempt (None: of the last one). None: no archive has it."""
+        for archive in self.archives:
+            try:
+                return ArchivedLog(archive, self.job, self.role, self.replica, attempt=attempt)
+            except ClusterError as error:
+                if error.reason != "NotFound":
+                    self.say(str(error))
+        return None
+
+    def of_pod(self, pod: str, uid: str | None) -> ArchivedLog | None:
+        """Return the archived log of a pod that is gone, if it is that of the last attempt. None: it is not.
+
+        Args:
+            pod: Name of the pod.
+            uid: Its uid. None: any.
+        """
+        found = self.find()
+        if found is None or found.pod != pod or uid not in (None, found.runs[0].pod_uid):
+            return None
+        found.on_open = lambda: self._say_once(f"pod {pod} is gone; its log is {found.note}")
+        return found
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self.say(line)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the replica, for messages."""
+        return f"{self.role}/{self.replica}"
+
+    @property
+    def archive_names(self) -> str:
+        """Return the names of the archives, for messages."""
+        return " and ".join(archive.name for archive in self.archives)
+
+
+@dataclass(kw_only=True)
 class ReplicaLog:
     """The log of a replica. This class reads archives; subclasses know the replica's pod."""
 
-    def __init__(self, kept: ArchivedReplica, *, clock: LogClock, stop: LogStop | None = None) -> None:
-        """Read nothing yet.
-
-        Args:
-            kept: The replica and the archives that may have its log.
-            clock: The clock of reading.
-            stop: Ends the reading. None: nothing does.
-        """
-        self.kept = kept
-        self.clock = clock
-        self.stop = stop or LogStop()
+    kept: ArchivedReplica
+    """The replica and the archives that may have its log."""
+    clock: LogClock
+    stop: LogStop = field(default_factory=LogStop)
+    """Ends the reading."""
 
     def lines(self, query: LogQuery) -> Iterator[str]:
         """Return the lines; where the pod is gone before their end, the rest from an archive.
@@ -64,21 +118,20 @@ class ReplicaLog:
         """
         kept, pod, why = self.kept, None, ""
         if attempt is None and not (query.previous and kept.archives):
-            return self._or_archived(query, kept.find) if kept.archives else self.lines(query)
+            return self._or_archived(query, kept.find)
         try:
             pod = self.pod(query)
         except ClusterError as error:
             if not kept.archives:
                 raise
             why = str(error)
-        choice = choose_attempt(kept, pod, attempt)
-        if choice.live:
-            query = replace(query, previous=choice.previous, follow=query.follow and not choice.previous)
-            return self._or_archived(query, lambda: choice.archived)
-        if choice.archived is None:
-            text = f"the log of {kept.role}/{kept.replica} went from the archive meanwhile"
-            raise ClusterError(text, reason="NotFound")
-        return self._archived_lines(choice.archived, query, why)
+        archived, live = self._choose(pod, attempt)
+        if live is not None:
+            query = replace(query, previous=live.previous, follow=query.follow and not live.previous)
+            return self._or_archived(query, lambda: archived)
+        if archived is None:
+            raise ClusterError(f"the log of {kept.name} went from the archive meanwhile", reason="NotFound")
+        return self._archived_lines(archived, query, why)
 
     def read_archived(self, query: LogQuery, attempt: int | None, why: str) -> Iterator[str]:
         """Return the lines of the log in an archive; nothing is asked of a cluster.
@@ -93,18 +146,44 @@ class ReplicaLog:
             ClusterError: No archive has the log, or it cannot be read.
         """
         kept = self.kept
-        found = kept.find() if attempt is None and not query.previous else choose_attempt(kept, None, attempt).archived
+        found = kept.find() if attempt is None and not query.previous else self._choose(None, attempt)[0]
         if found is None:
             there = ", ".join(f"{role}/{number}" for role, number in archived_replicas(kept.archives, kept.job))
-            text = f"archive {kept.names} has no log of {kept.role}/{kept.replica} of app {kept.job.app_id}"
-            raise ClusterError(f"{text}; it has {there}", reason="NotFound")
+            text = f"archive {kept.archive_names} has no log of {kept.name} of app {kept.job.app_id}; it has {there}"
+            raise ClusterError(text, reason="NotFound")
         return self._archived_lines(found, query, why)
+
+    def _choose(self, pod: Manifest | None, attempt: int | None) -> tuple[ArchivedLog | None, PodRun | None]:
+        """Return where the log of an attempt is, of those that the archives and the cluster have.
+
+        Args:
+            pod: The replica's pod. None: it is gone, or cannot be read.
+            attempt: Number of the attempt, from 1. None: the one before the present one.
+
+        Raises:
+            ClusterError: There is no such attempt.
+        """
+        kept = self.kept
+        archived = kept.find()
+        known = [] if archived is None else archived.attempts
+        live = {} if pod is None else {run.attempt: run for run in runs_of_pod(pod) if run.default}
+        every = sorted({*known, *live})
+        present = next((one for one, run in live.items() if not run.previous), every[-1] if every else None)
+        number = attempt if attempt is not None else 0 if present is None else every.index(present)
+        if not 1 <= number <= len(every):
+            which = f"attempt {attempt}" if attempt is not None else "attempt before the present one"
+            where = f" and archive {kept.archive_names}" if kept.archives else ""
+            has = f"have {len(every)}: allowed are 1 to {len(every)}" if every else "have none"
+            text = f"there is no {which} of {kept.name} of app {kept.job.app_id}: the cluster{where} {has}"
+            raise ClusterError(text, reason="NotFound")
+        chosen = every[number - 1]
+        return kept.find(known.index(chosen) + 1) if chosen in known else None, live.get(chosen)
 
     def _archived_lines(self, found: ArchivedLog, query: LogQuery, why: str) -> Iterator[str]:
         """Return the lines of an archived log, and say where they are from and why. Empty `why`: that is not said."""
         query = replace(query, pod=found.pod, previous=False, follow=False)
         lines = read_source(found, query, label=self.label(query, found), clock=self.clock, stop=self.stop)
-        self.kept.say(f"{f'{why}; ' if why else ''}the log of {self.kept.role}/{self.kept.replica} is {found.note}")
+        self.kept.say(f"{f'{why}; ' if why else ''}the log of {self.kept.name} is {found.note}")
         return lines
 
     def _or_archived(self, query: LogQuery, find: Callable[[], ArchivedLog | None]) -> Iterator[str]:
@@ -113,7 +192,7 @@ class ReplicaLog:
         def instead(error: ClusterError) -> Iterator[str]:
             found = find() if _is_lost(error) else None
             if found is None:
-                raise _with_hint(error, self.kept)
+                raise self._explained(error, None) from error
             why = f"pod {query.pod} is gone" if error.reason == "NotFound" else str(error)
             return self._archived_lines(found, query, why)
 
@@ -132,11 +211,20 @@ class ReplicaLog:
                 return
             except ClusterError as error:
                 if begun:
-                    raise _with_hint(error, self.kept, find()) from error
+                    raise self._explained(error, find()) from error
                 rest = instead(error)
             yield from rest
 
         return read()
+
+    def _explained(self, error: ClusterError, found: ArchivedLog | None) -> ClusterError:
+        """Return an error with what the archives have."""
+        text, names = str(error), self.kept.archive_names
+        if found is not None:
+            text = f"{error}; archive {names} has a copy of the log: read it again"
+        elif self.kept.archives and _is_lost(error):
+            text = f"{error}. Archive {names} has no copy of it"
+        return ClusterError(text, retryable=error.retryable, reason=error.reason)
 
 
 def _is_lost(error: ClusterError) -> bool:
@@ -146,12 +234,48 @@ def _is_lost(error: ClusterError) -> bool:
     return error.reason in ("NotFound", "NoPrevious", DIFFERENT_CLUSTER, *REFUSED)
 
 
-def _with_hint(error: ClusterError, kept: ArchivedReplica, found: ArchivedLog | None = None) -> ClusterError:
-    """Return an error with what the archives have."""
-    if found is not None:
-        text = f"{error}; archive {kept.names} has a copy of the log: read it again"
-    elif kept.archives and _is_lost(error):
-        text = f"{error}. Archive {kept.names} has no copy of it"
-    else:
-        return error
-    return ClusterError(text, retryable=error.retryable, reason=error.reason)
+def open_archives(urls: Sequence[str | None]) -> list[Archive]:
+    """Return the archives of some URLs, each once.
+
+    Raises:
+        InvalidJobError: A URL is not allowed.
+    """
+    return [open_archive(url) for url in dict.fromkeys(url for url in urls if url)]
+
+
+def archived_job(archives: Sequence[Archive], scheduler: str, app_id: str, run: str | None) -> ArchivedJob | None:
+    """Return the last archived run of an app. None: no archive has one.
+
+    Args:
+        archives: The archives.
+        scheduler: `volcano` or `mcad`.
+        app_id: `namespace:name`.
+        run: Beginning of the uid of the job object. None: the last one.
+
+    Raises:
+        ClusterError: An archive cannot be read, or has other runs of the app only.
+    """
+    job = ArchivedJob(app_id=app_id, scheduler=scheduler, uid="")
+    for archive in archives:
+        with archive.readable():
+            uids = uids_of(archive.index(job.app_folder))
+        matching = [uid for uid in uids if uid.startswith(run or "")]
+        if matching:
+            return replace(job, uid=matching[-1])
+        if uids:
+            text = f"archive {archive.name} has no run {run!r} of app {app_id}; it has {listed(uids, SHOWN)}"
+            raise ClusterError(text, reason="NotFound")
+    return None
+
+
+def archived_replicas(archives: Sequence[Archive], job: ArchivedJob) -> list[tuple[str, int]]:
+    """Return role and number of the replicas of a job whose logs are archived.
+
+    Raises:
+        ClusterError: An archive cannot be read.
+    """
+    found: set[tuple[str, int]] = set()
+    for archive in archives:
+        with archive.readable():
+            found |= {(run.role, run.replica) for run in archive.read(archive.index(job.folder))}
+    return sorted(found)

@@ -1,19 +1,31 @@
-"""Runs of containers: those that a pod's status reports, and those that an archive has."""
+"""Archived runs of containers: their records, and their paths. Every name from a cluster is escaped.
+
+`<namespace>/<job name>/<uid>/<role>/<replica>/<pod created>-<pod uid>-<restarts>-<container>.log.gz`, and `.json` next
+to it. A copy of a container that still ran ends in `.partial.log.gz` and `.partial.json`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote, unquote
 
-from torchx_pulumi.log_archive.keys import RunKey, compact_time, escape, escape_container, escape_uid
-from torchx_pulumi.logs.containers import containers_of
+from torchx_pulumi.logs.containers import ContainerRun
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at, time_at
-from torchx_pulumi.schedulers.pods.containers import Termination, read_containers
-from torchx_pulumi.schedulers.replicas import replica_of
+from torchx_pulumi.model.timestamps import EPOCH
+
+LONGEST_NAME = 100
+"""Characters of an escaped name. A longer one is cut and ends in a digest. File names have two, and 255 at most."""
+
+CUT = "~"
+"""Separates a cut name from its digest. It occurs nowhere else in an escaped name."""
+
+LOG, RECORD, PARTIAL = ".log.gz", ".json", ".partial"
 
 SMALLEST_ROTATED = 64 << 10
 """Bytes of a log below which its late beginning is not a sign of removed lines."""
@@ -23,6 +35,109 @@ LATE = timedelta(seconds=2)
 
 RECORD_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PATH = re.compile(
+    r"(?P<job>[^/]+/[^/]+/[^/]+)/(?P<role>[^/]+)/(?P<replica>\d+)/(?P<created>\d{8}T\d{6}Z)-"
+    rf"(?P<pod_uid>{_UUID}|[^-/]+)-(?P<restarts>\d+)-(?P<container>[^./]+)(?P<partial>\.partial)?(?:\.json|\.log\.gz)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class RunKey:
+    """The path of an archived container run in escaped parts. The oldest run of a replica sorts first."""
+
+    job: str
+    """Folder of the job: `<namespace>/<job name>/<uid>`."""
+    role: str
+    replica: int
+    created: str
+    """When the pod was created, as `20261122T174400Z`."""
+    pod_uid: str
+    restarts: int
+    container: str
+    partial: bool = False
+    """The copy is incomplete."""
+
+    @property
+    def uid(self) -> str:
+        """Return the uid of the job object."""
+        return unquote(self.job.rpartition("/")[2])
+
+    @property
+    def attempt(self) -> tuple[str, str, int]:
+        """Return `ContainerRun.attempt` in escaped parts."""
+        return (self.created, self.pod_uid, self.restarts)
+
+    @property
+    def whole(self) -> RunKey:
+        """Return the key of the run's complete copy."""
+        return replace(self, partial=False)
+
+    @property
+    def log(self) -> str:
+        """Return the path of the log."""
+        return f"{self._stem}{LOG}"
+
+    @property
+    def record(self) -> str:
+        """Return the path of the record, which is written after the log."""
+        return f"{self._stem}{RECORD}"
+
+    @property
+    def _stem(self) -> str:
+        name = f"{self.created}-{self.pod_uid}-{self.restarts}-{self.container}{PARTIAL if self.partial else ''}"
+        return f"{self.job}/{self.role}/{self.replica}/{name}"
+
+
+def read_key(path: str) -> RunKey | None:
+    """Return the key of a log or a record by its path in the archive. None: it is the path of another file."""
+    found = _PATH.fullmatch(path)
+    if found is None:
+        return None
+    parts: dict[str, Any] = found.groupdict()
+    parts |= {"replica": int(parts["replica"]), "restarts": int(parts["restarts"]), "partial": bool(parts["partial"])}
+    return RunKey(**parts)
+
+
+def newest_copies(keys: Iterable[RunKey]) -> list[RunKey]:
+    """Return the keys of complete copies, and of incomplete ones of runs without a complete copy, in their order."""
+    every = {*keys}
+    return sorted(key for key in every if not key.partial or key.whole not in every)
+
+
+def uids_of(keys: Iterable[RunKey]) -> list[str]:
+    """Return the uids of job objects, the one with the newest pod last."""
+    newest: dict[str, str] = {}
+    for key in keys:
+        newest[key.uid] = max(newest.get(key.uid, ""), key.created)
+    return sorted(newest, key=lambda uid: (newest[uid], uid))
+
+
+def escape(name: str, also: str = "") -> str:
+    """Return a name as one part of a path: no separator, no leading dot, never empty, of limited length.
+
+    Args:
+        name: The name.
+        also: A character that is escaped as well.
+
+    >>> escape("trainer-0"), escape("../a b"), escape(".."), escape("")
+    ('trainer-0', '%2E.%2Fa%20b', '%2E.', '%')
+    """
+    text = quote(name, safe="", errors="surrogatepass").replace(CUT, "%7E")
+    if also:
+        text = text.replace(also, f"%{ord(also):02X}")
+    if text.startswith("."):
+        text = f"%2E{text[1:]}"
+    if len(text) > LONGEST_NAME:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        text = f"{text[: LONGEST_NAME - len(digest) - 1]}{CUT}{digest}"
+    return text or "%"
+
+
+def _escape_uid(uid: str) -> str:
+    """Return an escaped uid without hyphens, which separate parts of a file's name, unless it is a UUID."""
+    return uid if re.fullmatch(_UUID, uid) else escape(uid, "-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,83 +162,42 @@ class ArchivedJob:
         return self.app_id.partition(":")[2]
 
     @property
+    def app_folder(self) -> str:
+        """Return the folder of all job objects of the name in an archive."""
+        return f"{escape(self.namespace)}/{escape(self.job_name)}"
+
+    @property
     def folder(self) -> str:
         """Return the job's folder in an archive."""
-        return f"{escape(self.namespace)}/{escape(self.job_name)}/{escape_uid(self.uid)}"
+        return f"{self.app_folder}/{_escape_uid(self.uid)}"
 
+    def replica_folder(self, role: str, replica: int) -> str:
+        """Return the folder of a replica; `role` is the name as the pod's label has it."""
+        return f"{self.folder}/{escape(role)}/{replica}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerRunRef:
-    """One run of a container, as its pod's status reports it."""
-
-    namespace: str
-    pod: str
-    pod_uid: str
-    pod_created_at: datetime | None
-    """None: the pod has no creation time."""
-    role: str
-    """Role name as the pod's label has it."""
-    replica: int
-    container: str
-    init: bool
-    """It is one of the pod's init containers."""
-    position: int
-    """Position in the pod's list of init containers or of containers, from 0."""
-    default: bool
-    """It is the container that is read by default."""
-    restarts: int
-    """Restarts of the container before this run."""
-    container_id: str | None
-    """None: the status has no id."""
-    previous: bool
-    """It is the run before the last restart."""
-    running: bool
-    """It has not ended."""
-    started_at: datetime | None
-    finished_at: datetime | None
-    exit_code: int | None
-    """None: it has not ended, or that is not reported."""
-
-    def key(self, job: ArchivedJob) -> RunKey:
-        """Return the path of the run's complete copy in an archive."""
+    def key(self, run: ContainerRun) -> RunKey:
+        """Return the path of the complete copy of a run of the job."""
+        at = (run.pod_created_at or EPOCH).astimezone(EPOCH.tzinfo)
         return RunKey(
-            job=job.folder,
-            role=escape(self.role),
-            replica=escape(str(self.replica)),
-            created=compact_time(self.pod_created_at),
-            pod_uid=escape_uid(self.pod_uid),
-            restarts=self.restarts,
-            container=escape_container(self.container),
+            job=self.folder,
+            role=escape(run.role),
+            replica=run.replica,
+            created=f"{at.year:04}{at:%m%dT%H%M%SZ}",
+            pod_uid=_escape_uid(run.pod_uid),
+            restarts=run.restarts,
+            # A dot separates the name from the suffix.
+            container=escape(run.container, "."),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedRun:
+class ArchivedRun(ContainerRun):
     """One archived run of a container: the content of the `.json` next to its log."""
 
     app_id: str
     scheduler: str
     uid: str
     """Uid of the job object."""
-    role: str
-    replica: int
-    pod: str
-    pod_uid: str
-    pod_created_at: datetime | None = None
-    container: str
-    init: bool = False
-    """It is one of the pod's init containers."""
-    position: int = 0
-    """Position in the pod's list of init containers or of containers, from 0."""
-    default: bool = True
-    """It is the container that is read by default."""
-    restarts: int
-    """Restarts of the container before this run."""
-    container_id: str | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    """None: it had not ended when it was copied last."""
-    exit_code: int | None = None
     lines: int
     """Lines of the log."""
     bytes: int
@@ -137,6 +211,12 @@ class ArchivedRun:
     """Time of the first line. None: there is no line."""
 
     @property
+    def key(self) -> RunKey:
+        """Return the path of the copy."""
+        job = ArchivedJob(app_id=self.app_id, scheduler=self.scheduler, uid=self.uid)
+        return replace(job.key(self), partial=not self.complete)
+
+    @property
     def may_lack_beginning(self) -> bool:
         """Return whether the node may have removed the first lines before the log was copied.
 
@@ -148,69 +228,16 @@ class ArchivedRun:
         return self.first_line_at - self.started_at >= LATE
 
 
-def runs_of_pod(pod: Mapping[str, Any]) -> list[ContainerRunRef]:
-    """Return the runs of a pod's containers whose logs may exist, init containers first, earlier runs first."""
-    found: list[ContainerRunRef] = []
-    name, uid = text_at(pod, "metadata", "name"), text_at(pod, "metadata", "uid")
-    if name is None or uid is None:
-        return found
-    role, replica = replica_of(pod)
-    logged = containers_of(pod)
-    statuses = {
-        text_at(item, "name"): item
-        for part in ("initContainerStatuses", "containerStatuses")
-        for item in items_at(pod, "status", part)
-    }
-    for container in read_containers(pod):
-        if container.name is None:
-            continue
-        names = [item.name for item in logged if item.init == container.init]
-        status = statuses[container.name]
-        last, ended = mapping_at(status, "lastState", "terminated"), mapping_at(status, "state", "terminated")
-        runs: list[tuple[Mapping[str, Any], int, Termination | None, bool]] = []
-        if last and text_at(last, "containerID"):
-            runs.append((last, max(container.restarts - 1, 0), container.previous, True))
-        if ended and (text_at(ended, "containerID") or not last):
-            runs.append((ended, container.restarts, container.ended, False))
-        elif mapping_at(status, "state").get("running") is not None:
-            running = {**mapping_at(status, "state", "running"), "containerID": status.get("containerID")}
-            runs.append((running, container.restarts, None, False))
-        found += [
-            ContainerRunRef(
-                namespace=text_at(pod, "metadata", "namespace") or "default",
-                pod=name,
-                pod_uid=uid,
-                pod_created_at=time_at(pod, "metadata", "creationTimestamp"),
-                role=role,
-                replica=replica,
-                container=container.name,
-                init=container.init,
-                position=names.index(container.name) if container.name in names else len(names),
-                default=any(item.default and item.name == container.name for item in logged),
-                restarts=restarts,
-                container_id=text_at(state, "containerID"),
-                previous=previous,
-                running=end is None,
-                started_at=time_at(state, "startedAt"),
-                finished_at=end.finished_at if end else None,
-                exit_code=end.exit_code if end else None,
-            )
-            for state, restarts, end, previous in runs
-        ]
-    return found
-
-
-def archived_run(job: ArchivedJob, ref: ContainerRunRef, *, size: int, **copied: Any) -> ArchivedRun:
+def archived_run(job: ArchivedJob, run: ContainerRun, **copied: Any) -> ArchivedRun:
     """Return the record of a copied run.
 
     Args:
         job: Its job.
-        ref: The run.
-        size: Bytes of the log.
-        copied: The fields of `ArchivedRun` that a pod's status does not have.
+        run: The run.
+        copied: The fields of `ArchivedRun` that neither has.
     """
-    taken = {one.name: getattr(ref, one.name) for one in fields(ArchivedRun) if hasattr(ref, one.name)}
-    return ArchivedRun(app_id=job.app_id, scheduler=job.scheduler, uid=job.uid, bytes=size, **taken, **copied)
+    of_run = {field.name: getattr(run, field.name) for field in fields(ContainerRun)}
+    return ArchivedRun(app_id=job.app_id, scheduler=job.scheduler, uid=job.uid, **of_run, **copied)
 
 
 def write_run(run: ArchivedRun) -> dict[str, Any]:

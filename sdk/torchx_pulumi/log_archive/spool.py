@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
+import shutil
 import tempfile
-from collections.abc import Iterator
 from typing import BinaryIO, cast
 
 from torchx_pulumi.logs.resuming import read_line
@@ -19,7 +20,10 @@ BLOCK_BYTES = 1 << 20
 LONGEST_STAMP = 64
 """Characters of a line in which its time is looked for."""
 
-_LINE_END = "\n"
+LINE_END = "\n"
+
+WITHIN_CHARACTER = bytes(range(0x80, 0xC0))
+"""The bytes of UTF-8 that begin no character."""
 
 
 class LimitedSpool:
@@ -37,11 +41,13 @@ class LimitedSpool:
         """
         self._limit = limit_bytes
         self._advice = advice
-        self._file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - closed by `close`
+        self._file = _temporary_file()
         self._zipped = gzip.GzipFile(fileobj=self._file, mode="wb", compresslevel=COMPRESSION, mtime=0)
-        self._head_room = limit_bytes - limit_bytes // 2
-        self._head_open = True
-        self._tail: _Ring | None = None
+        self._half = limit_bytes // 2
+        self._head_room = limit_bytes - self._half
+        self._tail: BinaryIO | None = None
+        """The end of what follows the first half. None: the first half has room."""
+        self._tail_bytes = 0
         self.in_line = False
         """The last line has no end yet."""
         self._cut_line = False
@@ -70,12 +76,10 @@ class LimitedSpool:
             self.first_line = self.first_line or self.last_line
         data = part.encode("utf-8", "replace")
         self.size += len(data)
-        if self._head_open:
+        if self._tail is None:
             data = self._fill_head(data)
-        if data:
-            if self._tail is None:
-                self._tail = _Ring(self._limit // 2)
-            self._tail.write(data)
+        if data and self._tail is not None:
+            self._fill_tail(self._tail, data)
         self.in_line = not part.endswith("\n")
 
     def finish(self) -> BinaryIO:
@@ -92,115 +96,65 @@ class LimitedSpool:
 
     def close(self) -> None:
         """Remove the temporary files."""
-        # The log is dropped: what cannot be written of it does not matter.
-        with contextlib.suppress(OSError):
-            self._zipped.close()
-        with contextlib.suppress(OSError):
-            self._file.close()
-        if self._tail is not None:
-            self._tail.close()
+        for file in (self._zipped, self._file, self._tail):
+            # The log is dropped: what cannot be written of it does not matter.
+            with contextlib.suppress(OSError):
+                if file is not None:
+                    file.close()
 
     def _fill_head(self, data: bytes) -> bytes:
         """Write to the first half. Return what has no room in it: whole lines, unless the line is a long one."""
-        if len(data) <= self._head_room:
-            self._write_head(data)
-            return b""
-        self._head_open = False
-        if self.in_line or len(data) > self._limit // 2:
-            cut = _character_end(data, self._head_room)
-            self._write_head(data[:cut])
-            return data[cut:]
-        return data
+        head = data
+        if len(data) > self._head_room:
+            is_long = self.in_line or len(data) > self._half
+            # Decoding drops a character that is not whole.
+            head = data[: self._head_room].decode(errors="ignore").encode() if is_long else b""
+            self._tail = _temporary_file()
+        if head:
+            self._zipped.write(head)
+            self._head_room -= len(head)
+            self._cut_line = not head.endswith(b"\n")
+        return data[len(head) :]
 
-    def _write_head(self, data: bytes) -> None:
-        if data:
-            self._zipped.write(data)
-            self._head_room -= len(data)
-            self._cut_line = not data.endswith(b"\n")
+    def _fill_tail(self, tail: BinaryIO, data: bytes) -> None:
+        """Add to what follows the first half, of which at least the last half of the limit is kept."""
+        tail.write(data)
+        self._tail_bytes += len(data)
+        if self._tail_bytes > 2 * self._half + BLOCK_BYTES:
+            self._tail = _temporary_file()
+            with tail:
+                tail.seek(-self._half, os.SEEK_END)
+                shutil.copyfileobj(tail, self._tail, BLOCK_BYTES)
+            self.left_out_bytes += self._tail_bytes - self._half
+            self._tail_bytes = self._half
 
-    def _write_tail(self, tail: _Ring) -> None:
-        if not tail.lost:
-            for block in tail.blocks(0):
-                self._zipped.write(block)
-            return
-        start = tail.line_start()
-        # Without a line end, the last half is the end of one line.
-        begin = tail.character_start() if start is None else start
-        self.left_out_bytes = tail.lost + begin
-        last_stamp = read_line(self.last_line, 0).stamp
-        stamp = f"{last_stamp} " if last_stamp else ""
-        text = (
-            f"[torchx-pulumi: {self.left_out_bytes:,} bytes of this log were left out here: it has more than "
-            f"{self._limit:,} bytes, the limit for one run of a container{self._advice}]"
-        )
-        self._zipped.write(f"{_LINE_END if self._cut_line else ''}{stamp}{text}\n".encode())
-        if start is None:
-            self._zipped.write(stamp.encode())
-        for block in tail.blocks(begin):
-            self._zipped.write(block)
-
-
-class _Ring:
-    """The last bytes of what is written, in a temporary file of limited size."""
-
-    def __init__(self, size: int) -> None:
-        self._size = max(size, 1)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._written = 0
-
-    @property
-    def lost(self) -> int:
-        """Return the number of bytes that were overwritten."""
-        return max(self._written - self._size, 0)
-
-    def write(self, data: bytes) -> None:
-        """Add bytes."""
-        if len(data) > self._size:
-            self._written += len(data) - self._size
-            data = data[-self._size :]
-        view = memoryview(data)
-        while view:
-            at = self._written % self._size
-            block = view[: self._size - at]
-            self._file.seek(at)
-            self._file.write(block)
-            self._written += len(block)
-            view = view[len(block) :]
-
-    def blocks(self, begin: int) -> Iterator[bytes]:
-        """Yield what is kept, from a position in it."""
-        kept = min(self._written, self._size)
-        while begin < kept:
-            at = (self.lost + begin) % self._size
-            self._file.seek(at)
-            block = self._file.read(min(BLOCK_BYTES, self._size - at, kept - begin))
-            yield block
-            begin += len(block)
-
-    def line_start(self) -> int | None:
-        """Return the position of the first whole line. None: no line begins in what is kept."""
-        passed = 0
-        for block in self.blocks(0):
-            found = block.find(b"\n")
-            if found >= 0:
-                start = passed + found + 1
-                return start if start < min(self._written, self._size) else None
-            passed += len(block)
-        return None
-
-    def character_start(self) -> int:
-        """Return the position of the first whole character."""
-        first = next(self.blocks(0), b"")[:4]
-        return next((index for index, byte in enumerate(first) if byte & 0xC0 != 0x80), 0)
-
-    def close(self) -> None:
-        """Remove the file."""
-        with contextlib.suppress(OSError):
-            self._file.close()
+    def _write_tail(self, tail: BinaryIO) -> None:
+        begin = max(self._tail_bytes - self._half, 0)
+        tail.seek(begin)
+        if self.left_out_bytes + begin:
+            start = begin
+            while block := tail.readline(BLOCK_BYTES):
+                start += len(block)
+                if block.endswith(b"\n"):
+                    break
+            in_line = start == self._tail_bytes
+            if in_line:
+                # No line begins in the last half: it is the end of one.
+                tail.seek(begin)
+                first = tail.read(4)
+                start = begin + len(first) - len(first.lstrip(WITHIN_CHARACTER))
+                tail.seek(start)
+            self.left_out_bytes += start
+            stamp = read_line(self.last_line, 0).stamp
+            stamp = f"{stamp} " if stamp else ""
+            text = (
+                f"[torchx-pulumi: {self.left_out_bytes:,} bytes of this log were left out here: it has more than "
+                f"{self._limit:,} bytes, the limit for one run of a container{self._advice}]"
+            )
+            mark = f"{LINE_END if self._cut_line else ''}{stamp}{text}\n{stamp if in_line else ''}"
+            self._zipped.write(mark.encode())
+        shutil.copyfileobj(tail, self._zipped, BLOCK_BYTES)
 
 
-def _character_end(data: bytes, most: int) -> int:
-    """Return the largest number of bytes, up to a number, that ends with a whole character of UTF-8."""
-    while most > 0 and data[most : most + 1] and data[most] & 0xC0 == 0x80:
-        most -= 1
-    return max(most, 0)
+def _temporary_file() -> BinaryIO:
+    return cast("BinaryIO", tempfile.TemporaryFile())

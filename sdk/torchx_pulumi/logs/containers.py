@@ -1,23 +1,79 @@
-"""The containers of a pod whose logs a query selects, and errors about pods and containers without a log."""
+"""The containers of a pod and their runs, which of them a query selects, and errors about those without a log."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import at, items_at
+from torchx_pulumi.model.object_fields import at, items_at, mapping_at, text_at, time_at
 from torchx_pulumi.model.text import listed
+from torchx_pulumi.model.timestamps import EPOCH
+from torchx_pulumi.schedulers.pods.containers import Container, Termination, read_containers
+from torchx_pulumi.schedulers.replicas import replica_of
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-PARTS = ("initContainers", "containers")
+PARTS = ("containers", "initContainers")
 SHOWN = 10
 """Pods in a message."""
+
+Attempt = tuple[datetime, str, int]
+"""Creation of the pod, uid of the pod, and restarts of its main container."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRun:
+    """One run of a container of a replica's pod."""
+
+    role: str
+    """Role name as the pod's label has it."""
+    replica: int
+    pod: str
+    pod_uid: str
+    pod_created_at: datetime | None = None
+    """None: the pod has no creation time."""
+    container: str
+    init: bool = False
+    """It is one of the pod's init containers."""
+    position: int = 0
+    """Position in the pod's list of init containers or of containers, from 0."""
+    default: bool = True
+    """It is the container that is read by default."""
+    restarts: int
+    """Restarts of the container before this run."""
+    container_id: str | None = None
+    """None: the status has no id."""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    """None: it had not ended when it was observed last, or that is not reported."""
+    exit_code: int | None = None
+    """None: it has not ended, or that is not reported."""
+
+    @property
+    def attempt(self) -> Attempt:
+        """Return the attempt of the replica that a run of its main container is; attempts are sorted by it."""
+        return (self.pod_created_at or EPOCH, self.pod_uid, self.restarts)
+
+    @property
+    def identity(self) -> str:
+        """Return what differs between the runs of a container: without ids, the number of restarts."""
+        return self.container_id or f"run {self.restarts}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRun(ContainerRun):
+    """One run of a container, as its pod's status reports it."""
+
+    previous: bool
+    """It is the run before the last restart."""
+    running: bool
+    """It has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,49 +86,86 @@ class LoggedContainer:
     default: bool
     """It is the container that is read by default."""
     current: str | None
-    """Id of the run that the log belongs to. None: the container never ran."""
+    """Identity of the run that the log belongs to; between two runs that is the last one. None: it never ran."""
     previous: str | None = None
-    """Id of the previous run. None: there is none in the status."""
+    """Identity of the previous run. None: there is none in the status."""
     restarts: int = 0
     """Number of restarts."""
     running: bool = False
     waits_for: str = ""
     """Why the container does not run. Empty: it runs, or the status has no reason."""
+    runs: Sequence[PodRun] = ()
+    """The runs in the pod's status, the previous one first."""
 
 
 def containers_of(pod: Mapping[str, Any]) -> list[LoggedContainer]:
     """Return the containers of a pod, init containers first."""
-    inits, main = ([str(item.get("name")) for item in items_at(pod, "spec", part)] for part in PARTS)
-    named = at(pod, "metadata", "annotations", DEFAULT_CONTAINER)
-    default = named if named in (*inits, *main) else next(iter(main), None)
+    main, inits = ([str(item.get("name")) for item in items_at(pod, "spec", part)] for part in PARTS)
+    annotated = at(pod, "metadata", "annotations", DEFAULT_CONTAINER)
+    default = annotated if annotated in (*inits, *main) else next(iter(main), None)
     statuses = {item.get("name"): item for part in PARTS for item in items_at(pod, "status", f"{part[:-1]}Statuses")}
-    phase = str(at(pod, "status", "phase") or "")
-    return [
-        _container(statuses.get(name) or {}, phase, name=name, init=init, default=name == default)
-        for names, init in ((inits, True), (main, False))
-        for name in names
-    ]
+    observed = {item.name: item for item in read_containers(pod)}
+    role, replica = replica_of(pod)
+    of_pod: dict[str, Any] = {
+        "role": role,
+        "replica": replica,
+        "pod": text_at(pod, "metadata", "name") or "",
+        "pod_uid": text_at(pod, "metadata", "uid") or "",
+        "pod_created_at": time_at(pod, "metadata", "creationTimestamp"),
+    }
+    phase = text_at(pod, "status", "phase") or ""
+    found = []
+    for names, init in ((inits, True), (main, False)):
+        for position, name in enumerate(names):
+            named: dict[str, Any] = {"init": init, "default": name == default}
+            status, container = statuses.get(name, {}), observed.get(name)
+            runs = [
+                PodRun(**of_pod, **named, container=name, position=position, **run)
+                for run in (_runs_in(status, container) if container is not None else ())
+            ]
+            running, waiting = bool(runs) and runs[-1].running, mapping_at(status, "state", "waiting")
+            waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
+            item = LoggedContainer(
+                **named,
+                name=name,
+                current=runs[-1].identity if runs else None,
+                previous=next((run.identity for run in runs if run.previous), None),
+                restarts=container.restarts if container is not None else 0,
+                running=running,
+                waits_for=waits_for or ("" if running else phase),
+                runs=runs,
+            )
+            found.append(item)
+    return found
 
 
-def _container(status: Mapping[str, Any], phase: str, *, name: str, init: bool, default: bool) -> LoggedContainer:
-    state, last = status.get("state") or {}, at(status, "lastState", "terminated") or {}
-    running, terminated, waiting = state.get("running"), state.get("terminated") or {}, state.get("waiting") or {}
-    current = status.get("containerID") if running is not None else terminated.get("containerID")
-    if not current and (running is not None or terminated) and not last:
-        # Without container ids, the number of restarts identifies the run.
-        current = f"run {status.get('restartCount') or 0}"
-    waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
-    return LoggedContainer(
-        name=name,
-        init=init,
-        default=default,
-        # Between two runs, the log belongs to the last one.
-        current=current or last.get("containerID") or None,
-        previous=last.get("containerID") or None,
-        restarts=int(status.get("restartCount") or 0),
-        running=running is not None,
-        waits_for=waits_for or ("" if running is not None else phase),
-    )
+def _runs_in(status: Mapping[str, Any], container: Container) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each run in the status of a container, the previous run first."""
+
+    def run(of: Mapping[str, Any], restarts: int, end: Termination | None, *, previous: bool = False) -> dict[str, Any]:
+        return {
+            "restarts": restarts,
+            "container_id": text_at(of, "containerID"),
+            "started_at": time_at(of, "startedAt"),
+            "finished_at": None if end is None else end.finished_at,
+            "exit_code": None if end is None else end.exit_code,
+            "previous": previous,
+            "running": end is None,
+        }
+
+    last, ended = mapping_at(status, "lastState", "terminated"), mapping_at(status, "state", "terminated")
+    if text_at(last, "containerID"):
+        yield run(last, max(container.restarts - 1, 0), container.previous, previous=True)
+    if ended and (text_at(ended, "containerID") or not last):
+        yield run(ended, container.restarts, container.ended)
+    elif at(status, "state", "running") is not None:
+        running = {**mapping_at(status, "state", "running"), "containerID": status.get("containerID")}
+        yield run(running, container.restarts, None)
+
+
+def runs_of_pod(pod: Mapping[str, Any]) -> list[PodRun]:
+    """Return the runs of a pod's containers whose logs may exist, init containers first, earlier runs first."""
+    return [run for container in containers_of(pod) for run in container.runs if run.pod_uid]
 
 
 def chosen_containers(containers: Sequence[LoggedContainer], query: LogQuery) -> list[LoggedContainer]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from torchx_pulumi.model.errors import Problem, invalid_job
-from torchx_pulumi.model.timestamps import to_nanoseconds
 
 logger = logging.getLogger("torchx_pulumi.logs")
 
 _said: set[str] = set()
-"""Topics of the warnings that this process has shown."""
+"""Fields about which this process has shown a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,65 +43,39 @@ class LogQuery:
     """Labels of the app's pods. An error names the pods that have them. None: it names pods with similar names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Validated fields of a query."""
-
-    pattern: re.Pattern[str] | None
-    since: datetime | None
-    """Time with its zone. None: no limit."""
-    until: datetime | None
-    """Time with its zone. None: no limit."""
-    since_ns: int | None
-    until_ns: int | None
-
-
-def limits_of(query: LogQuery) -> Limits:
-    """Validate a query.
+def checked(query: LogQuery) -> LogQuery:
+    """Validate a query, and return it with a zone in each of its times; a previous run is not followed.
 
     Raises:
         InvalidJobError: The regular expression is not valid, `since` is after `until`, or a count is negative.
     """
     problems: list[Problem] = []
-    pattern = None
     try:
-        pattern = re.compile(query.regex) if query.regex else None
+        re.compile(query.regex or "")
     except re.error as error:
-        problems.append(
-            Problem("regex", f"found {query.regex!r}, which is not a regular expression: {error}; correct it")
-        )
+        text = f"found {query.regex!r}, which is not a regular expression: {error}; correct it"
+        problems.append(Problem("regex", text))
     since, until = _with_zone("since", query.since), _with_zone("until", query.until)
     if since and until and since > until:
-        problems.append(
-            Problem("until", f"found {until.isoformat()}, which is before since, {since.isoformat()}; swap them")
-        )
+        text = f"found {until.isoformat()}, which is before since, {since.isoformat()}; swap them"
+        problems.append(Problem("until", text))
     if query.tail_lines is not None and query.tail_lines < 0:
         problems.append(Problem("tail_lines", f"found {query.tail_lines}, allowed is 0 or more; leave it out for all"))
     if query.containers == () or (isinstance(query.containers, str) and query.containers not in ("all", "main")):
-        problems.append(
-            Problem("containers", f"found {query.containers!r}, allowed are a tuple of names, 'main', 'all' and None")
-        )
+        text = f"found {query.containers!r}, allowed are a tuple of names, 'main', 'all' and None"
+        problems.append(Problem("containers", text))
     if problems:
         raise invalid_job(f"{query.namespace}:{query.pod}", problems)
-    return Limits(
-        pattern=pattern,
-        since=since,
-        until=until,
-        since_ns=None if since is None else to_nanoseconds(since),
-        until_ns=None if until is None else to_nanoseconds(until),
-    )
+    return replace(query, since=since, until=until, follow=query.follow and not query.previous)
 
 
 def _with_zone(name: str, value: datetime | None) -> datetime | None:
+    """Return a time with its zone. A warning says once in a process that a time without one is local."""
     if value is None or value.tzinfo is not None:
         return value
     aware = value.astimezone()
-    say_once(f"{name}={value.isoformat()} has no time zone and is taken as local time, {aware.isoformat()}", name)
+    if name not in _said:
+        _said.add(name)
+        text = "%s=%s has no time zone and is taken as local time, %s"
+        logger.warning(text, name, value.isoformat(), aware.isoformat())
     return aware
-
-
-def say_once(text: str, topic: str) -> None:
-    """Log a warning once per topic and process."""
-    if topic not in _said:
-        _said.add(topic)
-        logger.warning(text)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from torchx_pulumi.kube import LogLines
 from torchx_pulumi.logs.stopping import LogStop
-from torchx_pulumi.model.timestamps import EPOCH, SECOND_NS, parse_nanoseconds
+from torchx_pulumi.model.timestamps import EPOCH, SECOND_NS, parse_nanoseconds, to_nanoseconds
 
 SLACK_NS = SECOND_NS
 """Time by which a line may be older than the previous one.
@@ -257,8 +257,9 @@ class ResumedLog:
             for raw in stream:
                 if first:
                     line = read_line(raw, 0)
-                    # A node stores a long line in blocks. A stream may begin inside a delivered line.
-                    if resume_at is not None and not line.stamp:
+                    # A node stores a long line in blocks. A stream may begin inside a delivered line, and that of an
+                    # archive begins with the log.
+                    if resume_at is not None and (not line.stamp or line.at_ns < to_nanoseconds(resume_at)):
                         continue
                     self._begins(line)
                     first = False

@@ -1,4 +1,4 @@
-"""Where the log of a pod is read from: `LogSource`, and its implementation over a cluster."""
+"""LogSource: where the log of a pod is read from, and PodSource, which reads it from a cluster."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Protocol
 
 from torchx_pulumi.kube import LogLines, Logs, PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs.clock import LogClock, SystemClock
 from torchx_pulumi.logs.containers import LoggedContainer, containers_of, no_pod
 from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.logs.resuming import StreamOptions
+from torchx_pulumi.logs.stopping import LogClock
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
@@ -41,7 +41,7 @@ class ObservedPod:
 
 
 class LogSource(Protocol):
-    """The logs of one pod. For use by several threads."""
+    """Where the log of a pod is read from. For use by several threads."""
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
         """Return an observation that began after a time. Wait for the rate limit.
@@ -89,7 +89,7 @@ class PodSource:
         self._cluster = cluster
         self._query = query
         self._ended = ended
-        self._clock = clock or SystemClock()
+        self._clock = clock or LogClock()
         self._instead = instead
         self._uid: str | None = None
         self._elsewhere: LogSource | None = None

@@ -1,11 +1,29 @@
-"""LogStop ends the reading of logs in several threads."""
+"""LogClock says how long the reading of logs waits, and LogStop ends it in several threads."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Protocol, TypeVar
+
+
+class LogClock:
+    """The clock of log reading: that of the machine."""
+
+    def now(self) -> datetime:
+        """Return the current time with its zone."""
+        return datetime.now(timezone.utc)
+
+    def monotonic(self) -> float:
+        """Return seconds of a monotonic clock."""
+        return time.monotonic()
+
+    def wait(self, seconds: float, stop: threading.Event) -> None:
+        """Wait for some seconds, or until `stop` is set."""
+        stop.wait(seconds)
 
 
 class Closable(Protocol):

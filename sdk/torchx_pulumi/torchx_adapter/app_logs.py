@@ -9,7 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from torchx_pulumi.log_archive import Archive, ArchivedJob
-from torchx_pulumi.log_archive.attempts import ArchivedReplica, archived_job, archived_replicas, open_archives
+from torchx_pulumi.log_archive.replica_log import (
+    ArchivedReplica,
+    archived_job,
+    archived_replicas,
+    open_archives,
+)
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.torchx_adapter.context import AdapterContext

@@ -16,7 +16,7 @@ from torchx_pulumi.controller.checks import check_archives
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import Archive, ArchivedRun, open_archive
-from torchx_pulumi.log_archive.archive import newest_copies
+from torchx_pulumi.log_archive.runs import newest_copies
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import ClusterError
@@ -97,7 +97,7 @@ class Setup:
 
     def runs(self, archive: Archive | None = None) -> list[ArchivedRun]:
         archive = archive or self.archive
-        return [run for _, run in archive.read(newest_copies(archive.index()))]
+        return archive.read(newest_copies(archive.index()))
 
     def idle(self) -> None:
         assert self.archiver.wait_until_idle(10)

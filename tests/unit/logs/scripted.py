@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from torchx_pulumi.logs import LogClock
 from torchx_pulumi.model.errors import ClusterError
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -24,7 +25,7 @@ def shown(written: Written) -> str:
     return f"{stamp(written[0])} {written[1]}\n"
 
 
-class FakeClock:
+class FakeClock(LogClock):
     """Time passes only where somebody waits; each wait may let something happen."""
 
     def __init__(self) -> None:
