@@ -147,7 +147,7 @@ class LogCopy:
         """
         failures = 0
         while not self.stop.is_set():
-            size, running, resumed = self._spool.size, self.run.running, self._log.resumes
+            size, running, resume_at = self._spool.size, self.run.running, self._log.delivered.resume_at
             try:
                 self._read_stream(follow=self.follow and running)
                 if self.stop.is_set():
@@ -171,7 +171,7 @@ class LogCopy:
                 failures = 0 if silent else 1 if self._spool.size > size else failures + 1
                 if not error.retryable or failures >= self.tries:
                     raise
-                if self._is_doubtful() and not resumed and self._first_ns is not None:
+                if self._is_doubtful() and resume_at is None and self._first_ns is not None:
                     self._begin_again()
                 if self._gone and self._followed:
                     return True
@@ -209,14 +209,14 @@ class LogCopy:
             text = f"the node does not have the log of {self._name} any more: {line.text.strip()[:200]}"
             raise ClusterError(text, reason="NotFound")
         self._first_ns = line.at_ns
-        if self._log.resumes and not self._is_of_run():
+        if self._log.delivered.resume_at is not None and not self._is_of_run():
             raise ClusterError(f"the log of {self._name} goes on with that of a later run", retryable=True)
 
     def _is_of_run(self) -> bool:
         """Return whether the current stream is the log of the run, by the pod's status and the times of lines."""
         belongs = self._observe()
         end = self.run.finished_at
-        late = end is not None and not self.run.previous and self._log.last_ns > to_nanoseconds(end) + LATE_NS
+        late = end is not None and not self.run.previous and self._log.delivered.last_ns > to_nanoseconds(end) + LATE_NS
         if belongs and late and not self._settled and not self._gone:
             # The container may have been started again, and the status does not say so yet.
             self._settled = True

@@ -75,7 +75,8 @@ def read_lines(
         ClusterError: No such pod or container, no log yet, no permission, or no answer.
     """
     followed = query.follow and not query.previous
-    source = PodSource(cluster, query, ended=ended if followed else lambda: True, clock=clock)
+    clock = clock or LogClock()
+    source = PodSource(cluster, query, ended if followed else lambda: True, clock)
     return read_source(source, query, label=label, clock=clock, stop=stop)
 
 
@@ -235,7 +236,7 @@ class _ContainerLog:
                 if not found.running:
                     exhausted = current
             except ClusterError as error:
-                if done and error.reason == "NotFound" and self.log.last_ns:
+                if done and error.reason == "NotFound" and self.log.delivered.last_ns:
                     logger.warning("the end of the log of %s went with its pod: %s", self.query.pod, error)
                     return
                 self._fail(error, last=done)

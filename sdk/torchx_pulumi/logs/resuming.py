@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from torchx_pulumi.kube import LogLines
@@ -72,27 +72,28 @@ class _Begun:
     """Characters that were delivered before. None: all."""
 
 
-class _Delivered:
+@dataclass
+class Delivered:
     """The lines delivered in the last seconds: where to resume, and which lines to skip.
 
     A line is identified by its time and its first characters, which limits the memory for long lines.
     """
 
-    def __init__(self, *, from_the_end: bool) -> None:
-        self.last_ns = 0
-        """Time of the latest line."""
-        self._line_ns = 0
-        """Time of the last line of the current stream, which counts for a line without one."""
-        self._window: deque[tuple[int, str]] = deque()
-        self._older_ns: int | None = None
-        """Lines up to this time that come before the first known one are left out. None: there are none."""
-        self._from_the_end = from_the_end
-        self._any = False
-        self._again: Counter[tuple[int, str]] = Counter()
-        self._matched = True
-        self._begun: _Begun | None = None
-        self._partial: tuple[tuple[int, str], int] | None = None
-        """The line that was partly delivered, and the number of its delivered characters."""
+    from_the_end: bool
+    """The log is not read from its beginning."""
+    last_ns: int = 0
+    """Time of the latest line in nanoseconds since 1970. 0: there is none."""
+    _line_ns: int = 0
+    """Time of the last line of the current stream, which counts for a line without one."""
+    _window: deque[tuple[int, str]] = field(default_factory=deque)
+    _older_ns: int | None = None
+    """Lines up to this time that come before the first known one are left out. None: there are none."""
+    _any: bool = False
+    _again: Counter[tuple[int, str]] = field(default_factory=Counter)
+    _matched: bool = True
+    _begun: _Begun | None = None
+    _partial: tuple[tuple[int, str], int] | None = None
+    """The line that was partly delivered, and the number of its delivered characters."""
 
     @property
     def resume_at(self) -> datetime | None:
@@ -128,7 +129,7 @@ class _Delivered:
             return None
         if not self._any:
             self._any = True
-            self._older_ns = begun.at_ns if self._from_the_end else None
+            self._older_ns = begun.at_ns if self.from_the_end else None
         self.last_ns = max(self.last_ns, begun.at_ns)
         if line.ended:
             self._partial = None
@@ -187,49 +188,30 @@ class StreamOptions:
     silence_s: float | None = None
 
 
+@dataclass
 class ResumedLog:
     """The log of one container, read by one stream after the other."""
 
-    def __init__(
-        self,
-        open_stream: Callable[[StreamOptions], LogLines],
-        stop: LogStop,
-        *,
-        since: datetime | None = None,
-        tail_lines: int | None = None,
-        with_rest: bool = False,
-        begins: Callable[[Line], None] = lambda _line: None,
-    ) -> None:
-        """Open nothing yet.
+    open_stream: Callable[[StreamOptions], LogLines]
+    """Opens a stream with times and newlines; errors as of `Logs.logs`."""
+    stop: LogStop
+    """Ends the reading."""
+    since: datetime | None = None
+    """Time, with a zone, of the first line. None: all lines."""
+    tail_lines: int | None = None
+    """Number of lines at the end of the log to begin with. None: all lines."""
+    with_rest: bool = False
+    """A last line without newline is returned where a followed stream ends. False: it is read again by the next stream,
+    because it may continue."""
+    begins: Callable[[Line], None] = lambda _line: None
+    """Takes the first line of each stream before it counts; what it raises ends the stream."""
+    finished: bool = False
+    """The last stream was read to its end."""
+    delivered: Delivered = field(init=False)
 
-        Args:
-            open_stream: Opens a stream with times and newlines; errors as of `Logs.logs`.
-            stop: Ends the reading.
-            since: Time, with a zone, of the first line. None: all lines.
-            tail_lines: Number of lines at the end of the log to begin with. None: all lines.
-            with_rest: A last line without newline is returned where a followed stream ends. False: it is read again by
-                the next stream, because it may continue.
-            begins: Takes the first line of each stream before it counts; what it raises ends the stream.
-        """
-        self.finished = False
-        """The last stream was read to its end."""
-        self._open_stream = open_stream
-        self._stop = stop
-        self._since = since
-        self._tail_lines = tail_lines
-        self._with_rest = with_rest
-        self._begins = begins
-        self._delivered = _Delivered(from_the_end=tail_lines is not None)
-
-    @property
-    def last_ns(self) -> int:
-        """Return the time of the latest line in nanoseconds since 1970. 0: none was returned."""
-        return self._delivered.last_ns
-
-    @property
-    def resumes(self) -> bool:
-        """Return whether the next stream goes on, rather than being the first one."""
-        return self._delivered.resume_at is not None
+    def __post_init__(self) -> None:
+        """Begin with nothing delivered."""
+        self.delivered = Delivered(from_the_end=self.tail_lines is not None)
 
     def read(self, *, follow: bool, previous: bool = False, silence_s: float | None = None) -> Iterator[Line]:
         """Yield the new lines of one stream, long or unfinished ones in parts.
@@ -243,17 +225,17 @@ class ResumedLog:
             ClusterError: As of `Logs.logs` and `LogLines`.
         """
         self.finished = False
-        resume_at = self._delivered.resume_at
-        self._delivered.begin_again()
+        resume_at = self.delivered.resume_at
+        self.delivered.begin_again()
         options = StreamOptions(
             follow=follow,
             previous=previous,
-            tail_lines=self._tail_lines if resume_at is None else None,
-            since=resume_at or self._since,
+            tail_lines=self.tail_lines if resume_at is None else None,
+            since=resume_at or self.since,
             silence_s=silence_s,
         )
         first = True
-        with self._stop.closing(self._open_stream(options)) as stream:
+        with self.stop.closing(self.open_stream(options)) as stream:
             for raw in stream:
                 if first:
                     line = read_line(raw, 0)
@@ -261,11 +243,11 @@ class ResumedLog:
                     # archive begins with the log.
                     if resume_at is not None and (not line.stamp or line.at_ns < to_nanoseconds(resume_at)):
                         continue
-                    self._begins(line)
+                    self.begins(line)
                     first = False
-                if follow and not self._with_rest and not raw.endswith("\n") and stream.finished:
+                if follow and not self.with_rest and not raw.endswith("\n") and stream.finished:
                     break
-                new = self._delivered.take(raw)
+                new = self.delivered.take(raw)
                 if new is not None:
                     yield new
             self.finished = stream.finished

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from torchx_pulumi.kube import LogLines, Logs, PodReader
@@ -41,7 +41,7 @@ class ObservedPod:
 
 
 class LogSource(Protocol):
-    """Where the log of a pod is read from. For use by several threads."""
+    """The logs of one pod. For use by several threads."""
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
         """Return an observation that began after a time. Wait for the rate limit.
@@ -64,61 +64,47 @@ class LogSource(Protocol):
         """Return the error of a pod that does not exist."""
 
 
+@dataclass
 class PodSource:
     """The logs of a pod in its cluster, or from elsewhere once the pod is gone. Once ended, an app stays ended."""
 
-    def __init__(
-        self,
-        cluster: PodReader,
-        query: LogQuery,
-        *,
-        ended: Callable[[], bool] = lambda: True,
-        clock: LogClock | None = None,
-        instead: Callable[[str | None], LogSource | None] = lambda _uid: None,
-    ) -> None:
-        """Read nothing yet.
-
-        Args:
-            cluster: Cluster of the pod.
-            query: Names the pod, and the labels of its app for messages.
-            ended: Returns whether the app has ended. Called by one thread at a time.
-            clock: The clock. None: that of the machine.
-            instead: Returns where the log is while the pod does not exist, by the uid that the pod had. Uid None: it
-                was not observed. Result None: nowhere.
-        """
-        self._cluster = cluster
-        self._query = query
-        self._ended = ended
-        self._clock = clock or LogClock()
-        self._instead = instead
-        self._uid: str | None = None
-        self._elsewhere: LogSource | None = None
-        self._lock = threading.Lock()
-        self._at: float | None = None
-        self._found: ObservedPod | ClusterError | None = None
-        self._every_s = FIRST_S
-        self._over = False
+    cluster: PodReader
+    query: LogQuery
+    """Names the pod, and the labels of its app for messages."""
+    ended: Callable[[], bool] = lambda: True
+    """Returns whether the app has ended. Called by one thread at a time."""
+    clock: LogClock = field(default_factory=LogClock)
+    instead: Callable[[str | None], LogSource | None] = lambda _uid: None
+    """Returns where the log is while the pod does not exist, by the uid that the pod had. Uid None: it was not
+    observed. Result None: nowhere."""
+    _uid: str | None = None
+    _elsewhere: LogSource | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _at: float | None = None
+    _found: ObservedPod | ClusterError | None = None
+    _every_s: float = FIRST_S
+    _over: bool = False
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
         """Return an observation that began after a time."""
         while not stop.is_set():
             with self._lock:
-                now = self._clock.monotonic()
+                now = self.clock.monotonic()
                 left_s = 0.0 if self._at is None else self._at + self._every_s - now
                 known = self._at is not None and (self._at > after if after is not None else left_s > 0)
                 if not known and left_s <= 0:
                     self._at, self._found, known = now, self._observed(), True
+                if known and isinstance(self._found, ClusterError):
+                    # Raising the same error repeatedly would collect the frames of all callers.
+                    raise copy.copy(self._found)
                 if known:
-                    if isinstance(self._found, ClusterError):
-                        # Raising the same error repeatedly would collect the frames of all callers.
-                        raise copy.copy(self._found)
                     return self._found
-            self._clock.wait(left_s, stop)
+            self.clock.wait(left_s, stop)
         return None
 
     def _observed(self) -> ObservedPod | ClusterError:
         try:
-            self._over = self._over or self._ended()
+            self._over = self._over or self.ended()
             found = ObservedPod(containers=self.containers(), over=self._over)
             self._every_s = POLL_S
             return found
@@ -131,7 +117,7 @@ class PodSource:
         Raises:
             ClusterError: The pod cannot be read.
         """
-        pod = self._cluster.get(POD, self._query.namespace, self._query.pod)
+        pod = self.cluster.get(POD, self.query.namespace, self.query.pod)
         if pod is not None:
             return self.seen(pod)
         elsewhere = self._find()
@@ -148,7 +134,7 @@ class PodSource:
         elsewhere = self._elsewhere
         if elsewhere is None:
             try:
-                return open_stream(self._cluster, self._query.namespace, self._query.pod, container, options)
+                return open_stream(self.cluster, self.query.namespace, self.query.pod, container, options)
             except ClusterError as error:
                 elsewhere = self._find() if error.reason == "NotFound" else None
                 if elsewhere is None:
@@ -156,9 +142,9 @@ class PodSource:
         return elsewhere.open(container, options)
 
     def _find(self) -> LogSource | None:
-        self._elsewhere = self._elsewhere or self._instead(self._uid)
+        self._elsewhere = self._elsewhere or self.instead(self._uid)
         return self._elsewhere
 
     def absent(self) -> ClusterError:
         """Return the error of a pod that does not exist."""
-        return no_pod(self._cluster, self._query)
+        return no_pod(self.cluster, self.query)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from torchx_pulumi.kube import Cluster, PodReader
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import ArchivedLog
 from torchx_pulumi.log_archive.replica_log import ArchivedReplica, ReplicaLog
 from torchx_pulumi.logs import LogClock, LogQuery
 from torchx_pulumi.logs.reading import Label, read_source
-from torchx_pulumi.logs.sources import LogSource, ObservedPod, PodSource
+from torchx_pulumi.logs.sources import ObservedPod, PodSource
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.options import Manifest
@@ -129,7 +129,9 @@ class _AppLog(_ArchivedLog):
             if snapshot.error.reason != UNDECIDED_CLUSTER:
                 raise snapshot.error
             logger.warning("%s", snapshot.error)
-        source = _SharedSource(self.observation, cluster, entry, query, self.progress, instead)
+        source = _SharedSource(
+            cluster, query, instead=instead, observation=self.observation, entry=entry, progress=self.progress
+        )
         return read_source(source, query, label=label, clock=self.clock)
 
     def _check(self, cluster: Cluster) -> None:
@@ -220,29 +222,20 @@ def _observed_pod(
         after = clock.monotonic()
 
 
+@dataclass(kw_only=True)
 class _SharedSource(PodSource):
     """A pod whose app is observed once for all readers of its logs."""
 
-    def __init__(
-        self,
-        observation: SharedObservation,
-        cluster: PodReader,
-        entry: RunEntry,
-        query: LogQuery,
-        progress: ProgressCallback | None,
-        instead: Callable[[str | None], LogSource | None],
-    ) -> None:
-        super().__init__(cluster, query, instead=instead)
-        self._observation = observation
-        self._entry = entry
-        self._pod = query.pod
-        self._progress = progress
-        self._count = 0
-        self._last_line = ""
+    observation: SharedObservation
+    entry: RunEntry
+    progress: ProgressCallback | None
+    """Takes lines while the log is waited for. None: no lines."""
+    _count: int = 0
+    _last_line: str = ""
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
         """Return the state of the pod."""
-        snapshot = self._observation.later(self._entry, after, stop)
+        snapshot = self.observation.later(self.entry, after, stop)
         if snapshot is None:
             return None
         self._report(snapshot)
@@ -250,15 +243,15 @@ class _SharedSource(PodSource):
         if error is not None and error.reason != UNDECIDED_CLUSTER:
             line = progress_line(status)
             why = "" if str(error) in line else f"; {error}"
-            text = f"app {self._entry.app_id}, last known state: {line}{why}"
+            text = f"app {self.entry.app_id}, last known state: {line}{why}"
             raise ClusterError(text, retryable=error.retryable, reason=error.reason)
         # In a cluster that is not known to be the one of the launch, the app's object is absent.
         over = error is not None or status.state.terminal or status.reason is Reason.NOT_FOUND
         pods, rows = snapshot.seen.pods, snapshot.seen.rows or {}
-        pod = next((item for item in pods or () if item["metadata"]["name"] == self._pod), None)
+        pod = next((item for item in pods or () if item["metadata"]["name"] == self.query.pod), None)
         listed = pods is not None and snapshot.seen.listed
         containers = None if pod is None else self.seen(pod)
-        if pod is None and (over or self._pod in rows or (not listed and status.state not in WAITS)):
+        if pod is None and (over or self.query.pod in rows or (not listed and status.state not in WAITS)):
             # Pods outlive the object of their app for a moment; they may not be listed, or be too many to read each.
             containers = self.containers()
         return ObservedPod(containers=containers, over=over)
@@ -267,9 +260,9 @@ class _SharedSource(PodSource):
         """Report each change of the status while the log is waited for, from the second observation on."""
         self._count += 1
         waits = snapshot.error is not None or snapshot.status.state in WAITS
-        if self._progress is None or self._count == 1 or not waits:
+        if self.progress is None or self._count == 1 or not waits:
             return
-        line = f"waiting for the log of pod {self._pod}: {progress_line(snapshot.status)}"
+        line = f"waiting for the log of pod {self.query.pod}: {progress_line(snapshot.status)}"
         if line != self._last_line:
             self._last_line = line
-            self._progress(line)
+            self.progress(line)
