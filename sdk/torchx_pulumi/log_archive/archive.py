@@ -23,13 +23,15 @@ from torchx_pulumi.log_archive.runs import (
     escape,
     newest_copies,
     read_key,
-    read_run,
-    write_run,
 )
+from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store
 
 logger = logging.getLogger(__name__)
+
+RECORD_VERSION = 1
+"""Version of the written form of records. A reader refuses a newer one."""
 
 READ_AT_ONCE = 16
 """Records that are read at the same time."""
@@ -98,7 +100,9 @@ class Archive:
         if data is None:
             return None
         try:
-            return read_run(json.loads(data), f"{self.name}: {key.record}")
+            record = json.loads(data)
+            check_version(record, key.record, "the record of an archived log", RECORD_VERSION)
+            return from_json(ArchivedRun, record)
         except (DeployError, ValueError, RecursionError) as error:
             logger.warning("%s: %s cannot be read and is left out: %s", self.name, key.record, error)
             return None
@@ -132,8 +136,8 @@ class Archive:
             if self._store.read_bytes(whole.record) is not None or (known is not None and known.bytes >= run.bytes):
                 return
         self._store.upload(run.key.log, log)
-        text = json.dumps(write_run(run), separators=(",", ":"))
-        self._store.upload(run.key.record, io.BytesIO(text.encode()))
+        record = {"version": RECORD_VERSION, **without_none(to_json(run))}
+        self._store.upload(run.key.record, io.BytesIO(json.dumps(record, separators=(",", ":")).encode()))
         if run.complete and self._store.read_bytes(partial.record) is not None:
             # The record first: without one, a log does not count.
             self._store.remove(partial.record)

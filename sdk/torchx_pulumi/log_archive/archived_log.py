@@ -110,7 +110,7 @@ class ArchivedLog:
         self.pod = self.runs[0].pod
         """Name of the pod of the attempt."""
         self.on_open: Callable[[], None] = lambda: None
-        """Called when a log of the attempt is opened."""
+        """Called once, when the first log of the attempt is opened."""
 
     @property
     def note(self) -> str:
@@ -151,7 +151,8 @@ class ArchivedLog:
                 f"archive {self._archive.name} has no such log of container {container!r} of pod {self.pod!r}",
                 reason="NoPrevious" if options.previous else "NotFound",
             )
-        self.on_open()
+        said, self.on_open = self.on_open, lambda: None
+        said()
         lines = self._archive.lines(key)
         if options.tail_lines is None:
             return ArchivedLines(lines)

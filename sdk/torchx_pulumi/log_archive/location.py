@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
@@ -30,33 +29,37 @@ def check_archive_url(text: str, path: str) -> list[Problem]:
         text: The URL or the path.
         path: What messages call it, for example `log_archive`.
     """
+    why = _refusal(text)
+    return [] if why is None else [Problem(path, f"found {_shown(text)}, {why}")]
+
+
+def _refusal(text: str) -> str | None:
+    """Return why the URL of an archive is not allowed. None: it is."""
     url = _as_url(text)
-    shown = _shown(text)
     if not text.isprintable():
-        return [Problem(path, f"found {shown}, which has characters that cannot be printed; remove them")]
-    if url is None:
-        return [Problem(path, f"found {shown}, allowed is {ALLOWED}; write the whole path of a folder")]
+        return "which has characters that cannot be printed; remove them"
+    if "://" not in url:
+        return f"allowed is {ALLOWED}; write the whole path of a folder"
     try:
-        scheme = urlsplit(url).scheme
+        scheme, place = urlsplit(url)[:2]
     except ValueError as error:
-        return [Problem(path, f"found {shown}, which is not a URL: {error}; allowed is {ALLOWED}")]
+        return f"which is not a URL: {error}; allowed is {ALLOWED}"
     if scheme == "file":
-        return [] if url.startswith(f"{FILE_SCHEME}/") else [_relative(path, shown)]
+        relative = "which is not an absolute path; write file:///path, so that every reader finds one folder"
+        return None if url.startswith(f"{FILE_SCHEME}/") else relative
     if scheme not in PACKAGES:
-        return [Problem(path, f"found {shown}, allowed is {ALLOWED}; use one of these")]
-    if passwords_of(url) or "@" in urlsplit(url).netloc or _has_user(url):
-        text = (
-            f"found {shown}, which contains credentials; leave them out: they are taken from the environment, as "
-            "Pulumi takes them for its backends"
+        return f"allowed is {ALLOWED}; use one of these"
+    if passwords_of(url) or "@" in place or _has_user(url):
+        return (
+            "which contains credentials; leave them out: they are taken from the environment, as Pulumi takes them for "
+            "its backends"
         )
-        return [Problem(path, text)]
-    if not urlsplit(url).netloc:
-        return [Problem(path, f"found {shown}, which names no bucket or container; allowed is {ALLOWED}")]
-    package = PACKAGES[scheme]
-    if find_spec(package) is None:
-        extra = "torchx-pulumi[s3]" if scheme == "s3" else package
-        return [Problem(path, f"found {shown}, which needs the package {package}; install `{extra}`")]
-    return []
+    if not place:
+        return f"which names no bucket or container; allowed is {ALLOWED}"
+    if find_spec(PACKAGES[scheme]) is None:
+        extra = "torchx-pulumi[s3]" if scheme == "s3" else PACKAGES[scheme]
+        return f"which needs the package {PACKAGES[scheme]}; install `{extra}`"
+    return None
 
 
 def open_archive(url: str) -> Archive:
@@ -71,18 +74,16 @@ def open_archive(url: str) -> Archive:
     problems = check_archive_url(url, "log_archive")
     if problems:
         raise invalid_job("log archive", problems)
-    known = _as_url(url) or url
-    folder = backend_folder(known)
-    if folder is not None:
-        return Archive(FolderStore(folder), without_password(url))
-    return Archive(partial(_open_objects, known), without_password(url))
+    place, name = _as_url(url), without_password(url)
+    folder = backend_folder(place)
 
+    def objects() -> ObjectStore:
+        store = open_objects(place, REQUEST_TIMEOUT_S)
+        if store is None:
+            raise OSError(f"objects at {place.partition('?')[0]} cannot be accessed: no client is installed")
+        return store
 
-def _open_objects(url: str) -> ObjectStore:
-    store = open_objects(url, REQUEST_TIMEOUT_S)
-    if store is None:
-        raise OSError(f"objects at {url.partition('?')[0]} cannot be accessed: no client is installed")
-    return store
+    return Archive(objects if folder is None else FolderStore(folder), name)
 
 
 def archive_place(url: str) -> str:
@@ -91,16 +92,14 @@ def archive_place(url: str) -> str:
     >>> archive_place("/logs/") == archive_place("file:///logs"), archive_place("s3://logs/") == "s3://logs"
     (True, True)
     """
-    known = _as_url(url) or url
-    folder = backend_folder(known)
-    return known.rstrip("/") if folder is None else str(folder)
+    place = _as_url(url)
+    folder = backend_folder(place)
+    return place.rstrip("/") if folder is None else str(folder)
 
 
-def _as_url(text: str) -> str | None:
-    """Return a path as a URL, and a URL unchanged. None: a text that is neither."""
-    if text.startswith("/"):
-        return f"{FILE_SCHEME}{quote(str(Path(text)))}"
-    return text if "://" in text else None
+def _as_url(text: str) -> str:
+    """Return an absolute path as a URL, and another text unchanged."""
+    return f"{FILE_SCHEME}{quote(str(Path(text)))}" if text.startswith("/") else text
 
 
 def _has_user(url: str) -> bool:
@@ -115,8 +114,3 @@ def _shown(text: str) -> str:
         return repr(f"***@{rest}" if at and not text.startswith("/") else text)
     start, mark, _ = text.partition("?")
     return repr(without_password(f"{start}{mark}***" if _has_user(text) else text))
-
-
-def _relative(path: str, shown: str) -> Problem:
-    text = f"found {shown}, which is not an absolute path; write file:///path, so that every reader finds one folder"
-    return Problem(path, text)

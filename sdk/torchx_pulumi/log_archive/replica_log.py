@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.archived_log import ArchivedLog
-from torchx_pulumi.log_archive.location import open_archive
 from torchx_pulumi.log_archive.runs import ArchivedJob, uids_of
 from torchx_pulumi.logs import LogClock, LogQuery, LogStop
 from torchx_pulumi.logs.containers import PodRun, runs_of_pod
@@ -33,7 +32,6 @@ class ArchivedReplica:
     replica: int
     say: ProgressCallback
     """Takes the line that says what is read, and lines about archives that cannot be read."""
-    _said: set[str] = field(default_factory=set, init=False, compare=False)
 
     def find(self, attempt: int | None = None) -> ArchivedLog | None:
         """Return the archived log of an attempt (None: of the last one). None: no archive has it."""
@@ -55,13 +53,8 @@ class ArchivedReplica:
         found = self.find()
         if found is None or found.pod != pod or uid not in (None, found.runs[0].pod_uid):
             return None
-        found.on_open = lambda: self._say_once(f"pod {pod} is gone; its log is {found.note}")
+        found.on_open = lambda: self.say(f"pod {pod} is gone; its log is {found.note}")
         return found
-
-    def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
-            self.say(line)
 
     @property
     def name(self) -> str:
@@ -232,15 +225,6 @@ def _is_lost(error: ClusterError) -> bool:
     if error.retryable:
         return error.reason != "NotStarted"
     return error.reason in ("NotFound", "NoPrevious", DIFFERENT_CLUSTER, *REFUSED)
-
-
-def open_archives(urls: Sequence[str | None]) -> list[Archive]:
-    """Return the archives of some URLs, each once.
-
-    Raises:
-        InvalidJobError: A URL is not allowed.
-    """
-    return [open_archive(url) for url in dict.fromkeys(url for url in urls if url)]
 
 
 def archived_job(archives: Sequence[Archive], scheduler: str, app_id: str, run: str | None) -> ArchivedJob | None:

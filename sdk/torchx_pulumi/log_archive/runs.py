@@ -6,7 +6,6 @@ to it. A copy of a container that still ran ends in `.partial.log.gz` and `.part
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -15,15 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from torchx_pulumi.logs.containers import ContainerRun
-from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
-from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.timestamps import EPOCH
-
-LONGEST_NAME = 100
-"""Characters of an escaped name. A longer one is cut and ends in a digest. File names have two, and 255 at most."""
-
-CUT = "~"
-"""Separates a cut name from its digest. It occurs nowhere else in an escaped name."""
 
 LOG, RECORD, PARTIAL = ".log.gz", ".json", ".partial"
 
@@ -32,9 +23,6 @@ SMALLEST_ROTATED = 64 << 10
 
 LATE = timedelta(seconds=2)
 """Time between the start of a container and its first line that is such a sign; both are in whole seconds."""
-
-RECORD_VERSION = 1
-"""Version of the written form. A reader refuses a newer one."""
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PATH = re.compile(
@@ -115,7 +103,7 @@ def uids_of(keys: Iterable[RunKey]) -> list[str]:
 
 
 def escape(name: str, also: str = "") -> str:
-    """Return a name as one part of a path: no separator, no leading dot, never empty, of limited length.
+    """Return a name as one part of a path: no separator, no leading dot, never empty.
 
     Args:
         name: The name.
@@ -124,15 +112,10 @@ def escape(name: str, also: str = "") -> str:
     >>> escape("trainer-0"), escape("../a b"), escape(".."), escape("")
     ('trainer-0', '%2E.%2Fa%20b', '%2E.', '%')
     """
-    text = quote(name, safe="", errors="surrogatepass").replace(CUT, "%7E")
+    text = quote(name, safe="", errors="surrogatepass")
     if also:
         text = text.replace(also, f"%{ord(also):02X}")
-    if text.startswith("."):
-        text = f"%2E{text[1:]}"
-    if len(text) > LONGEST_NAME:
-        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        text = f"{text[: LONGEST_NAME - len(digest) - 1]}{CUT}{digest}"
-    return text or "%"
+    return f"%2E{text[1:]}" if text.startswith(".") else text or "%"
 
 
 def _escape_uid(uid: str) -> str:
@@ -238,26 +221,3 @@ def archived_run(job: ArchivedJob, run: ContainerRun, **copied: Any) -> Archived
     """
     of_run = {field.name: getattr(run, field.name) for field in fields(ContainerRun)}
     return ArchivedRun(app_id=job.app_id, scheduler=job.scheduler, uid=job.uid, **of_run, **copied)
-
-
-def write_run(run: ArchivedRun) -> dict[str, Any]:
-    """Return a record as plain JSON values."""
-    return {"version": RECORD_VERSION, **without_none(to_json(run))}
-
-
-def read_run(value: Any, where: str) -> ArchivedRun:
-    """Return what `write_run` wrote.
-
-    Args:
-        value: The JSON value.
-        where: Place that it was read from, for messages.
-
-    Raises:
-        DeployError: It was written by a newer release, or is not a record.
-    """
-    what = "the record of an archived log"
-    check_version(value, where, what, RECORD_VERSION)
-    try:
-        return from_json(ArchivedRun, value)
-    except ValueError as error:
-        raise DeployError(f"{where} is not {what}: {error}; it was changed by hand or damaged") from error
