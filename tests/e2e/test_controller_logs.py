@@ -9,7 +9,7 @@ import pytest
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import ArchivedRun, open_archive
-from torchx_pulumi.log_archive.runs import newest_copies
+from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import eventually

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiobotocore.httpsession import AIOHTTPSession
 from torchx_pulumi.log_archive import Archive, ArchivedLog, LogCopy, open_archive
-from torchx_pulumi.log_archive.runs import newest_copies
+from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.logs import LogQuery
 from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.storage.stores import UPLOAD_BYTES

@@ -10,9 +10,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive.archive import Archive
+from torchx_pulumi.log_archive.archive import Archive, ArchivedJob
 from torchx_pulumi.log_archive.copying import LogCopy
-from torchx_pulumi.log_archive.runs import ArchivedJob
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.containers import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError

@@ -8,8 +8,7 @@ from datetime import datetime, timezone
 
 from torchx_pulumi.kube import LogLines, PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive.archive import Archive
-from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, archived_run
+from torchx_pulumi.log_archive.archive import Archive, ArchivedJob, ArchivedRun, archived_run
 from torchx_pulumi.log_archive.spool import LimitedSpool
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.containers import PodRun, runs_of_pod

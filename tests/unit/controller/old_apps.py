@@ -21,7 +21,7 @@ from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
-from torchx_pulumi.log_archive.runs import archived_run
+from torchx_pulumi.log_archive.archive import archived_run
 from torchx_pulumi.logs.containers import runs_of_pod
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.runs.driver import Driver

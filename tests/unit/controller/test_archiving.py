@@ -16,7 +16,7 @@ from torchx_pulumi.controller.checks import check_archives
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import Archive, ArchivedRun, open_archive
-from torchx_pulumi.log_archive.runs import newest_copies
+from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import ClusterError

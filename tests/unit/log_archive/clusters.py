@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.log_archive import Archive, open_archive
-from torchx_pulumi.log_archive.runs import newest_copies
+from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.containers import PodRun, runs_of_pod
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun, LogCopy
-from torchx_pulumi.log_archive.runs import archived_run, newest_copies
+from torchx_pulumi.log_archive.archive import archived_run, newest_copies
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.storage.stores import FolderStore
 

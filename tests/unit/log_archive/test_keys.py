@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi.log_archive import ArchivedJob
-from torchx_pulumi.log_archive.runs import escape, read_key
+from torchx_pulumi.log_archive.archive import escape, read_key
 
 from tests.unit.log_archive.clusters import only_run
 from tests.unit.log_archive.pods import JOB, pod
