@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, unquote
 
@@ -27,7 +28,7 @@ from torchx_pulumi.logs.containers import ContainerRun
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.timestamps import EPOCH
-from torchx_pulumi.storage.stores import FolderStore, ObjectStore, Store
+from torchx_pulumi.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
@@ -260,25 +261,22 @@ class Archive:
     ENOSPC if it is full.
     """
 
-    def __init__(self, store: Store | Callable[[], Store], name: str) -> None:
-        """Take a store.
+    def __init__(self, open_store: Callable[[], Store], name: str) -> None:
+        """Name a store.
 
         Args:
-            store: Where the files are; or a function that returns that, which is called by the first access.
+            open_store: Returns where the files are. Called by the first access.
             name: What messages call the archive: its URL without credentials.
         """
-        self._given = store
+        self._open_store = open_store
         self.name = name
         self._guard = threading.Lock()
         self._complete: dict[RunKey, ArchivedRun] = {}
         """Records of complete copies, which do not change any more."""
 
-    @property
+    @cached_property
     def _store(self) -> Store:
-        # Two threads may both call the function; one of their stores is dropped.
-        if not isinstance(self._given, (FolderStore, ObjectStore)):
-            self._given = self._given()
-        return self._given
+        return self._open_store()
 
     def check_writable(self) -> None:
         """Write a small file and remove it.

@@ -139,11 +139,7 @@ class LogCopy:
         self._log = ResumedLog(self._open, self.stop, with_rest=True, begins=self._check_first)
 
     def _read(self) -> bool:
-        """Read the log. Return whether it was read to the end of an ended run.
-
-        Raises:
-            ClusterError: It cannot be read, or not to its end.
-        """
+        """Read the log. Return whether it was read to the end of an ended run."""
         failures = 0
         while not self.stop.is_set():
             size, running, resume_at = self._spool.size, self.run.running, self._log.delivered.resume_at
@@ -198,11 +194,7 @@ class LogCopy:
         return stream
 
     def _check_first(self, line: Line) -> None:
-        """Check the first line of a stream.
-
-        Raises:
-            ClusterError: The text is an error of the node, or the log is that of a later run.
-        """
+        """Raise an error if the first line of a stream is an error of the node, or of a later run."""
         if not line.stamp:
             # The kubelet sends the reason as text where it does not have the log any more.
             text = f"the node does not have the log of {self._name} any more: {line.text.strip()[:200]}"
@@ -253,11 +245,7 @@ class LogCopy:
         return run.restarts == self.run.restarts
 
     def _is_doubtful(self) -> bool:
-        """Read the pod after an interrupted stream. Return whether the stream may have been the log of a later run.
-
-        Raises:
-            ClusterError: The pod cannot be read.
-        """
+        """Read the pod after an interrupted stream. Return whether the stream may have been the log of a later run."""
         try:
             return not self._observe() and self._next_ns is not None
         except ClusterError as error:
@@ -267,11 +255,7 @@ class LogCopy:
             return not self.follow
 
     def _begin_again(self) -> None:
-        """Drop what was read.
-
-        Raises:
-            ClusterError: The run has no log any more.
-        """
+        """Drop what was read, or raise an error if the run has no log any more."""
         self._spool.close()
         self._begin()
         if self._gone:

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.redaction import passwords_of, without_password
-from torchx_pulumi.stack_state.backend import FILE_SCHEME, backend_folder
-from torchx_pulumi.storage.stores import FolderStore, ObjectStore, open_objects
+from torchx_pulumi.stack_state.backend import FILE_SCHEME, backend_folder, open_store
+from torchx_pulumi.storage.stores import Store
 
 ALLOWED = "an absolute path, file:///path, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix"
 """The forms of a URL, for messages."""
@@ -74,16 +74,15 @@ def open_archive(url: str) -> Archive:
     problems = check_archive_url(url, "log_archive")
     if problems:
         raise invalid_job("log archive", problems)
-    place, name = _as_url(url), without_password(url)
-    folder = backend_folder(place)
+    place = _as_url(url)
 
-    def objects() -> ObjectStore:
-        store = open_objects(place, REQUEST_TIMEOUT_S)
+    def open_files() -> Store:
+        store = open_store(place, REQUEST_TIMEOUT_S)
         if store is None:
             raise OSError(f"objects at {place.partition('?')[0]} cannot be accessed: no client is installed")
         return store
 
-    return Archive(objects if folder is None else FolderStore(folder), name)
+    return Archive(open_files, without_password(url))
 
 
 def archive_place(url: str) -> str:

@@ -256,6 +256,8 @@ class ReplicaLog:
     clock: LogClock
     stop: LogStop = field(default_factory=LogStop)
     """Ends the reading."""
+    why: str = ""
+    """Why nothing is asked of the cluster. Empty: the log is read from there first."""
 
     def lines(self, query: LogQuery) -> Iterator[str]:
         """Return the lines; where the pod is gone before their end, the rest from an archive.
@@ -289,52 +291,33 @@ class ReplicaLog:
             InvalidJobError: The query is not valid.
             ClusterError: The log cannot be read, or the cluster is not the one of the launch.
         """
-        kept, pod, why = self.kept, None, ""
-        if attempt is None and not (query.previous and kept.archives):
+        kept, why = self.kept, self.why
+        if attempt is None and not why and not (query.previous and kept.archives):
             return self._or_archived(query, kept.find)
-        try:
-            pod = self.pod(query)
-        except ClusterError as error:
-            if not kept.archives:
-                raise
-            why = str(error)
-        archived, live = self._choose(pod, attempt)
+        if attempt is None and not query.previous:
+            archived, live = kept.find(), None
+        else:
+            pod = None
+            try:
+                pod = None if why else self.pod(query)
+            except ClusterError as error:
+                if not kept.archives:
+                    raise
+                why = str(error)
+            archived, live = self._choose(pod, attempt)
         if live is not None:
             query = replace(query, previous=live.previous, follow=query.follow and not live.previous)
             return self._or_archived(query, lambda: archived)
         if archived is None:
-            raise ClusterError(f"the log of {kept.name} went from the archive meanwhile", reason="NotFound")
-        return self._archived_lines(archived, query, why)
-
-    def read_archived(self, query: LogQuery, attempt: int | None, why: str) -> Iterator[str]:
-        """Return the lines of the log in an archive; nothing is asked of a cluster.
-
-        Args:
-            query: The query.
-            attempt: Number of the attempt, from 1. None: the last one, or the one before if the query says `previous`.
-            why: Why it is not read from the cluster.
-
-        Raises:
-            InvalidJobError: The query is not valid.
-            ClusterError: No archive has the log, or it cannot be read.
-        """
-        kept = self.kept
-        found = kept.find() if attempt is None and not query.previous else self._choose(None, attempt)[0]
-        if found is None:
             there = ", ".join(f"{role}/{number}" for role, number in archived_replicas(kept.archives, kept.job))
             text = f"archive {kept.archive_names} has no log of {kept.name} of app {kept.job.app_id}; it has {there}"
             raise ClusterError(text, reason="NotFound")
-        return self._archived_lines(found, query, why)
+        return self._archived_lines(archived, query, why)
 
     def _choose(self, pod: Manifest | None, attempt: int | None) -> tuple[ArchivedLog | None, PodRun | None]:
-        """Return where the log of an attempt is, of those that the archives and the cluster have.
+        """Return where the log of an attempt is, of those that the archives and the replica's pod have.
 
-        Args:
-            pod: The replica's pod. None: it is gone, or cannot be read.
-            attempt: Number of the attempt, from 1. None: the one before the present one.
-
-        Raises:
-            ClusterError: There is no such attempt.
+        `attempt` is its number from 1, or None for the one before the present one.
         """
         kept = self.kept
         archived = kept.find()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -70,9 +70,9 @@ class ContainerRun:
 class PodRun(ContainerRun):
     """One run of a container, as its pod's status reports it."""
 
-    previous: bool
+    previous: bool = False
     """It is the run before the last restart."""
-    running: bool
+    running: bool = False
     """It has not ended."""
 
 
@@ -105,32 +105,33 @@ def containers_of(pod: Mapping[str, Any]) -> list[LoggedContainer]:
     default = annotated if annotated in (*inits, *main) else next(iter(main), None)
     statuses = {item.get("name"): item for part in PARTS for item in items_at(pod, "status", f"{part[:-1]}Statuses")}
     observed = {item.name: item for item in read_containers(pod)}
-    role, replica = replica_of(pod)
-    of_pod: dict[str, Any] = {
-        "role": role,
-        "replica": replica,
-        "pod": text_at(pod, "metadata", "name") or "",
-        "pod_uid": text_at(pod, "metadata", "uid") or "",
-        "pod_created_at": time_at(pod, "metadata", "creationTimestamp"),
-    }
-    phase = text_at(pod, "status", "phase") or ""
+    phase, (role, replica) = text_at(pod, "status", "phase") or "", replica_of(pod)
     found = []
     for names, init in ((inits, True), (main, False)):
         for position, name in enumerate(names):
-            named: dict[str, Any] = {"init": init, "default": name == default}
             status, container = statuses.get(name, {}), observed.get(name)
-            runs = [
-                PodRun(**of_pod, **named, container=name, position=position, **run)
-                for run in (_runs_in(status, container) if container is not None else ())
-            ]
+            run = PodRun(
+                role=role,
+                replica=replica,
+                pod=text_at(pod, "metadata", "name") or "",
+                pod_uid=text_at(pod, "metadata", "uid") or "",
+                pod_created_at=time_at(pod, "metadata", "creationTimestamp"),
+                container=name,
+                init=init,
+                position=position,
+                default=name == default,
+                restarts=container.restarts if container is not None else 0,
+            )
+            runs = [] if container is None else [*_runs_in(status, container, run)]
             running, waiting = bool(runs) and runs[-1].running, mapping_at(status, "state", "waiting")
             waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
             item = LoggedContainer(
-                **named,
                 name=name,
+                init=init,
+                default=run.default,
                 current=runs[-1].identity if runs else None,
                 previous=next((run.identity for run in runs if run.previous), None),
-                restarts=container.restarts if container is not None else 0,
+                restarts=run.restarts,
                 running=running,
                 waits_for=waits_for or ("" if running else phase),
                 runs=runs,
@@ -139,28 +140,28 @@ def containers_of(pod: Mapping[str, Any]) -> list[LoggedContainer]:
     return found
 
 
-def _runs_in(status: Mapping[str, Any], container: Container) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each run in the status of a container, the previous run first."""
+def _runs_in(status: Mapping[str, Any], container: Container, current: PodRun) -> Iterator[PodRun]:
+    """Yield the runs in the status of a container, the previous run first; `current` has the fields of all."""
 
-    def run(of: Mapping[str, Any], restarts: int, end: Termination | None, *, previous: bool = False) -> dict[str, Any]:
-        return {
-            "restarts": restarts,
-            "container_id": text_at(of, "containerID"),
-            "started_at": time_at(of, "startedAt"),
-            "finished_at": None if end is None else end.finished_at,
-            "exit_code": None if end is None else end.exit_code,
-            "previous": previous,
-            "running": end is None,
-        }
+    def run(state: Mapping[str, Any], end: Termination | None, **of_run: Any) -> PodRun:
+        return replace(
+            current,
+            container_id=text_at(state, "containerID"),
+            started_at=time_at(state, "startedAt"),
+            finished_at=None if end is None else end.finished_at,
+            exit_code=None if end is None else end.exit_code,
+            running=end is None,
+            **of_run,
+        )
 
     last, ended = mapping_at(status, "lastState", "terminated"), mapping_at(status, "state", "terminated")
     if text_at(last, "containerID"):
-        yield run(last, max(container.restarts - 1, 0), container.previous, previous=True)
+        yield run(last, container.previous, restarts=max(container.restarts - 1, 0), previous=True)
     if ended and (text_at(ended, "containerID") or not last):
-        yield run(ended, container.restarts, container.ended)
+        yield run(ended, container.ended)
     elif at(status, "state", "running") is not None:
-        running = {**mapping_at(status, "state", "running"), "containerID": status.get("containerID")}
-        yield run(running, container.restarts, None)
+        running = mapping_at(status, "state", "running")
+        yield run({**running, "containerID": status.get("containerID")}, None)
 
 
 def runs_of_pod(pod: Mapping[str, Any]) -> list[PodRun]:

@@ -120,11 +120,7 @@ def _lines(source: LogSource, query: LogQuery, label: Label | None, clock: LogCl
 
 
 def _containers(source: LogSource, query: LogQuery, clock: LogClock, stop: LogStop) -> Sequence[LoggedContainer] | None:
-    """Return the pod's containers, and wait for the pod if its log is followed.
-
-    Returns:
-        None: The pod does not exist, the app ended without it, or the reading has to end.
-    """
+    """Return the pod's containers, and wait for the pod if its log is followed. None: it is absent or not read."""
     after: float | None = None
     patience, answered, failures = Patience(), False, 0
     while True:
@@ -182,11 +178,7 @@ class _ContainerLog:
                     yield self.container.name, line
 
     def once(self) -> Iterator[Line]:
-        """Yield the current lines.
-
-        Raises:
-            ClusterError: There is no log, and why, or the cluster cannot be reached.
-        """
+        """Yield the current lines, or raise an error that says why there is none."""
         previous = self.query.previous
         while not self.stop.is_set():
             try:
@@ -200,11 +192,7 @@ class _ContainerLog:
                 self._fail(error, last=True)
 
     def follow(self) -> Iterator[Line]:
-        """Yield lines until the app has ended and all lines were returned.
-
-        Raises:
-            ClusterError: The pod never existed, the container never started, or the cluster remains unreachable.
-        """
+        """Yield lines until the app has ended and all lines were returned."""
         attached = exhausted = None
         seen = False
         after: float | None = None
@@ -278,12 +266,7 @@ class _ContainerLog:
         self.worked = True
 
     def _fail(self, error: ClusterError, *, last: bool) -> None:
-        """Wait before the next attempt, or raise the error.
-
-        Args:
-            error: Error of the attempt.
-            last: The app has ended, which limits the time of further attempts.
-        """
+        """Wait before the next attempt, or raise the error. `last`: the app has ended, which limits the time."""
         if self.stop.is_set():
             return
         self.failures += 1

@@ -64,12 +64,12 @@ class _Begun:
 
     at_ns: int
     stamp: str
-    head: str
-    """Its first characters that were read."""
-    read: int
-    """Characters that this stream returned of it."""
     skip: int | None
     """Characters that were delivered before. None: all."""
+    head: str = ""
+    """Its first characters that were read."""
+    read: int = 0
+    """Characters that this stream returned of it."""
 
 
 @dataclass
@@ -113,39 +113,34 @@ class Delivered:
 
     def take(self, raw: str) -> Line | None:
         """Record a line of the stream, or a part of one. Return what is new of it. None: nothing."""
-        begun = self._begun
+        begun, line = self._begun, read_line(raw, self._line_ns)
         if begun is None:
-            line = read_line(raw, self._line_ns)
-            self._line_ns = line.at_ns
-            begun = _Begun(line.at_ns, line.stamp, "", 0, self._delivered_of(line))
+            self._line_ns, text = line.at_ns, line.text
+            begun = _Begun(line.at_ns, line.stamp, self._delivered_of(line))
         else:
-            ended = raw.endswith("\n")
-            line = Line(begun.at_ns, begun.stamp, raw[:-1] if ended else raw, ended)
+            text = raw.removesuffix("\n")
         self._begun = None if line.ended else begun
-        begun.head += line.text[: HEAD - len(begun.head)]
-        continues = begun.read > 0 or bool(begun.skip)
-        read, begun.read = begun.read, begun.read + len(line.text)
+        start = begun.read
+        begun.read += len(text)
+        begun.head += text[: HEAD - len(begun.head)]
         if begun.skip is None:
             return None
         if not self._any:
             self._any = True
             self._older_ns = begun.at_ns if self.from_the_end else None
         self.last_ns = max(self.last_ns, begun.at_ns)
+        key = (begun.at_ns, begun.head)
+        self._partial = None if line.ended else (key, max(begun.read, begun.skip))
         if line.ended:
-            self._partial = None
-            self._remember((begun.at_ns, begun.head))
-        else:
-            self._partial = ((begun.at_ns, begun.head), max(begun.read, begun.skip))
-        text = line.text[max(begun.skip - read, 0) :]
+            self._window.append(key)
+            while self._window and self._window[0][0] < self._resume_ns:
+                self._window.popleft()
+            if len(self._window) > MOST:
+                self._window.popleft()
+                self._older_ns = self._window[0][0]
+        text = text[max(begun.skip - start, 0) :]
+        continues = start > 0 or begun.skip > 0
         return Line(begun.at_ns, begun.stamp, text, line.ended, continues) if text or line.ended else None
-
-    def _remember(self, key: tuple[int, str]) -> None:
-        self._window.append(key)
-        while self._window and self._window[0][0] < self._resume_ns:
-            self._window.popleft()
-        if len(self._window) > MOST:
-            self._window.popleft()
-            self._older_ns = self._window[0][0]
 
     def _delivered_of(self, line: Line) -> int | None:
         """Return the number of delivered characters of a line. None: all of them."""

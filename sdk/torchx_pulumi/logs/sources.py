@@ -94,10 +94,10 @@ class PodSource:
                 known = self._at is not None and (self._at > after if after is not None else left_s > 0)
                 if not known and left_s <= 0:
                     self._at, self._found, known = now, self._observed(), True
-                if known and isinstance(self._found, ClusterError):
-                    # Raising the same error repeatedly would collect the frames of all callers.
-                    raise copy.copy(self._found)
                 if known:
+                    if isinstance(self._found, ClusterError):
+                        # Raising the same error repeatedly would collect the frames of all callers.
+                        raise copy.copy(self._found)
                     return self._found
             self.clock.wait(left_s, stop)
         return None

@@ -74,7 +74,7 @@ def read_log(
     )
     if entry is None or observation is None:
         why = f"app {kept.job.app_id} is not known any more" if entry is None else f"run {kept.job.uid}"
-        return _ArchivedLog(kept=kept, clock=context.clock, entry=entry).read_archived(query, attempt, why)
+        return _ArchivedLog(kept=kept, clock=context.clock, why=why, entry=entry).read(query, attempt)
     labels = find_backend(entry.scheduler).pod_selector(entry.job_name)
     query = replace(query, pod=_pod_of(entry, kept.role, kept.replica), follow=follow, app_labels=labels)
     log = _AppLog(

@@ -114,11 +114,8 @@ class LiveLogs:
             replica=request.replica,
             say=notes.append,
         )
-        view = self._view_of(tracked)
-        end = AppEnd(app, view, self._find, self._clock.now)
-        log = PodLog(
-            app=tracked, view=view, kept=kept, end=end, rules=self._archives.rules, clock=self._clock, stop=stop
-        )
+        end = AppEnd(app, self._view_of(tracked), self._find, self._clock.now)
+        log = PodLog(kept=kept, end=end, rules=self._archives.rules, clock=self._clock, stop=stop)
         query = LogQuery(
             namespace=tracked.namespace,
             pod=f"of {request.role}/{request.replica}",
@@ -168,8 +165,8 @@ def _of_earlier_run(log: PodLog, request: LogRequest, query: LogQuery) -> Iterat
         where = f"archive {kept.archive_names} has" if kept.archives else "there is no archive that could have"
         text = f"{where} no log of app {kept.job.app_id}; leave `run` out for the present run"
         raise ClusterError(text, reason="NotFound")
-    earlier = ReplicaLog(kept=replace(kept, job=job), clock=log.clock, stop=log.stop)
-    return earlier.read_archived(query, request.attempt, f"run {job.uid}")
+    earlier = ReplicaLog(kept=replace(kept, job=job), clock=log.clock, stop=log.stop, why=f"run {job.uid}")
+    return earlier.read(query, request.attempt)
 
 
 def _when_there_is_a_pod(log: PodLog, end: AppEnd, query: LogQuery, notes: deque[str], stop: LogStop) -> Iterator[str]:

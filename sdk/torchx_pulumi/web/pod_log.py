@@ -46,6 +46,7 @@ class AppEnd:
 
     app: LiveApp
     view: ClusterView | None
+    """Its cluster. None: the controller does not watch it."""
     find: Callable[[str], LiveApp | None]
     """Returns an app by its id as it is now. None: its stack is gone."""
     now: Callable[[], datetime]
@@ -83,30 +84,25 @@ class AppEnd:
 class PodLog(ReplicaLog):
     """The log of a replica whose app a controller tracks."""
 
-    app: TrackedApp
-    view: ClusterView | None
-    """Its cluster. None: the controller does not watch it."""
     end: AppEnd
-    """Tells when the run is over."""
+    """The app, and when its run is over."""
     rules: ArchiveRules
     """Whether logs of pods with Secrets may be read: if the launch chose an archive, or for everybody."""
     _over_since: float | None = None
 
     def pod(self, query: LogQuery) -> Manifest | None:  # noqa: ARG002 - the replica decides
         """Return the newest pod of the replica, if its log may be shown."""
-        view, kept = self._view_there(), self.kept
+        view, app, kept = self._view_there(), self.end.app.app, self.kept
         roles = (kept.role, label_value(kept.role))
         mine = [
-            pod
-            for pod in pods_of_run(view, self.app)
-            if (place := replica_of(pod))[0] in roles and place[1] == kept.replica
+            pod for pod in pods_of_run(view, app) if (place := replica_of(pod))[0] in roles and place[1] == kept.replica
         ]
         pod = max(mine, key=lambda one: text_at(one, "metadata", "creationTimestamp") or "", default=None)
         if pod is None or not has_secrets(pod) or self.rules.secret_pods:
             return pod
-        if self.rules.of_launch(self.app, view.seen_job_object(self.app)) is None:
+        if self.rules.of_launch(app, view.seen_job_object(app)) is None:
             raise ClusterError(
-                f"the log of {kept.name} of app {self.app.app_id} is not shown: its pods have secrets, and the launch "
+                f"the log of {kept.name} of app {app.app_id} is not shown: its pods have secrets, and the launch "
                 "named no log_archive that this controller allows; a controller with --archive-secret-pods shows such "
                 "logs to everybody who may open its page",
                 reason="Forbidden",
@@ -117,7 +113,7 @@ class PodLog(ReplicaLog):
         """Return the lines of the newest pod."""
         kept, view, pod = self.kept, self._view_there(), self.pod(query)
         if pod is None:
-            raise ClusterError(f"replica {kept.name} of app {self.app.app_id} has no pod", reason="NotFound")
+            raise ClusterError(f"replica {kept.name} of app {kept.job.app_id} has no pod", reason="NotFound")
         name = str(text_at(pod, "metadata", "name"))
         query = replace(query, pod=name)
         container = chosen_containers(containers_of(pod), query)[0].name
@@ -133,21 +129,17 @@ class PodLog(ReplicaLog):
         return lines
 
     def _view_there(self) -> ClusterView:
-        if self.view is None:
-            text = f"the cluster of app {self.app.app_id} is not one that this controller watches, or is not known"
+        if self.end.view is None:
+            text = f"the cluster of app {self.kept.job.app_id} is not one that this controller watches, or is not known"
             raise ClusterError(text, reason="NotFound")
-        return self.view
+        return self.end.view
 
     def _is_over(self, view: ClusterView, pod: str, container: str) -> bool:
-        """Return whether the run is over and its container has ended, which may write while its pod is being deleted.
-
-        Raises:
-            ClusterError: The pod cannot be read.
-        """
+        """Return whether the run is over and its container has ended; it may write while its pod is being deleted."""
         if not self.end.why():
             return False
         now = self.clock.monotonic()
         self._over_since = now if self._over_since is None else self._over_since
-        found = view.watched.get(POD, self.app.namespace, pod)
+        found = view.watched.get(POD, self.kept.job.namespace, pod)
         running = found is not None and any(item.running for item in containers_of(found) if item.name == container)
         return not running or now - self._over_since > LAST_S

@@ -614,7 +614,7 @@ class killing:
         self._undo = lambda: cluster.__dict__.pop("delete")
         cluster.__dict__["delete"] = delete
         self._index, old.index = old.index, Index(old.world.root / "runs")
-        return {"driver": Driver(), "opened_archive": lambda url: Archive(Storage(Path(url)), url)}
+        return {"driver": Driver(), "opened_archive": lambda url: Archive(lambda: Storage(Path(url)), url)}
 
     def __exit__(self, *_: object) -> None:
         self._undo()

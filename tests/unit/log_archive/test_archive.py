@@ -80,8 +80,8 @@ def test_a_log_without_its_record_does_not_count(tmp_path: Path) -> None:
             super().upload(path, source)
 
     with pytest.raises(KeyboardInterrupt):
-        Archive(Killed(tmp_path), "logs").write(record(), packed("a\n"))
-    archive = Archive(FolderStore(tmp_path), "logs")
+        Archive(lambda: Killed(tmp_path), "logs").write(record(), packed("a\n"))
+    archive = Archive(lambda: FolderStore(tmp_path), "logs")
     assert archive.index(JOB.folder) == []
     archive.write(record(), packed("b\n"))
     assert archived_text(archive) == "b\n"
@@ -203,7 +203,7 @@ def test_a_removal_that_stops_anywhere_shows_no_record_without_its_log_and_is_co
     for removals in range(4):
         storage = Stopping(tmp_path)
         storage.left = 10
-        archive = Archive(storage, "archive")
+        archive = Archive(lambda storage=storage: storage, "archive")
         mine = archived(archive)
         storage.left = removals
         with pytest.raises(OSError, match="disk"):
