@@ -17,7 +17,7 @@ from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun, LogCopy, open_archive
 from torchx_pulumi.log_archive.copying import LIMIT_BYTES, TRIES
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.logs.containers import PodRun, runs_of_pod
+from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.model.object_fields import is_being_deleted, text_at
 from torchx_pulumi.model.options import Manifest

@@ -18,13 +18,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, unquote
 
-from torchx_pulumi.logs.containers import ContainerRun
+from torchx_pulumi.logs.query import ContainerRun
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.timestamps import EPOCH
@@ -240,18 +240,6 @@ class ArchivedRun(ContainerRun):
         if self.started_at is None or self.first_line_at is None or self.bytes < SMALLEST_ROTATED:
             return False
         return self.first_line_at - self.started_at >= LATE
-
-
-def archived_run(job: ArchivedJob, run: ContainerRun, **copied: Any) -> ArchivedRun:
-    """Return the record of a copied run.
-
-    Args:
-        job: Its job.
-        run: The run.
-        copied: The fields of `ArchivedRun` that neither has.
-    """
-    of_run = {field.name: getattr(run, field.name) for field in fields(ContainerRun)}
-    return ArchivedRun(app_id=job.app_id, scheduler=job.scheduler, uid=job.uid, **of_run, **copied)
 
 
 class Archive:

@@ -13,7 +13,7 @@ from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.archive import Archive, ArchivedJob
 from torchx_pulumi.log_archive.copying import LogCopy
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.logs.containers import PodRun, runs_of_pod
+from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
@@ -69,7 +69,11 @@ def copying_logs(
     """
     runs: list[PodRun] = []
     try:
-        runs = _missing(cluster, archive, job, run, pods)
+        if pods is None:
+            pods = cluster.list(POD, job.namespace, find_backend(job.scheduler).pod_selector(job.job_name))
+        runs = [found for pod in pods if owns(run, pod) for found in runs_of_pod(pod)]
+        whole = {*archive.index(job.folder)} if runs else set()
+        runs = [found for found in runs if job.key(found) not in whole]
     except (TorchxPulumiError, OSError) as error:
         why = os_error_reason(error, ADVICE) if isinstance(error, OSError) else str(error)
         progress(f"warning: no logs of app {job.app_id} are copied to {archive.name}: {why}")
@@ -112,17 +116,6 @@ def copying_logs(
     _join(waits, STORE_S)
     for line in _report(copies, archive.name):
         progress(line)
-
-
-def _missing(
-    cluster: PodReader, archive: Archive, job: ArchivedJob, run: Run, pods: Sequence[Manifest] | None
-) -> list[PodRun]:
-    """Return the runs of a job's pods that the archive does not have as a whole."""
-    if pods is None:
-        pods = cluster.list(POD, job.namespace, find_backend(job.scheduler).pod_selector(job.job_name))
-    runs = [found for pod in pods if owns(run, pod) for found in runs_of_pod(pod)]
-    known = {*archive.index(job.folder)} if runs else set()
-    return [found for found in runs if job.key(found) not in known]
 
 
 def _report(copies: Sequence[_Copy], name: str) -> Iterator[str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 
 from torchx_pulumi.kube import LogLines, PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive.archive import Archive, ArchivedJob, ArchivedRun, archived_run
+from torchx_pulumi.log_archive.archive import Archive, ArchivedJob, ArchivedRun
 from torchx_pulumi.log_archive.spool import LimitedSpool
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.logs.containers import PodRun, runs_of_pod
+from torchx_pulumi.logs.query import ContainerRun, PodRun, runs_of_pod
 from torchx_pulumi.logs.resuming import Line, ResumedLog, StreamOptions
 from torchx_pulumi.logs.sources import open_stream
 from torchx_pulumi.model.errors import ClusterError
@@ -37,9 +37,6 @@ SETTLE_S = 2.0
 
 LATE_NS = 2 * SECOND_NS
 """Time after the end of a run, in whole seconds, after which a line looks like one of a later run."""
-
-REPLACED = "Replaced"
-"""`reason` of the error about a run whose log cannot be read any more, because a later run has its place."""
 
 
 @dataclass(slots=True)
@@ -121,9 +118,11 @@ class LogCopy:
             return None
         spool, log = self._spool, self._spool.finish()
         first_line_at = parse_time(spool.first_line.partition(" ")[0])
-        run = archived_run(
-            self.job,
-            self.run,
+        run = ArchivedRun(
+            app_id=self.job.app_id,
+            scheduler=self.job.scheduler,
+            uid=self.job.uid,
+            **{item.name: getattr(self.run, item.name) for item in fields(ContainerRun)},
             lines=spool.lines,
             bytes=spool.size,
             left_out_bytes=spool.left_out_bytes,
@@ -260,7 +259,7 @@ class LogCopy:
         self._begin()
         if self._gone:
             text = f"the log of {self._name} cannot be read any more: a later run has its place"
-            raise ClusterError(text, reason=REPLACED)
+            raise ClusterError(text, reason="Replaced")
 
     @property
     def _name(self) -> str:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from torchx_pulumi.log_archive.archive import Archive, ArchivedJob, ArchivedRun, newest_copies, uids_of
 from torchx_pulumi.logs import LogClock, LogQuery, LogStop
-from torchx_pulumi.logs.containers import Attempt, ContainerRun, LoggedContainer, PodRun, runs_of_pod
+from torchx_pulumi.logs.query import Attempt, ContainerRun, LoggedContainer, PodRun, runs_of_pod
 from torchx_pulumi.logs.reading import REFUSED, Label, read_source
 from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.logs.sources import ObservedPod
@@ -276,7 +276,7 @@ class ReplicaLog:
         raise NotImplementedError
 
     def label(self, query: LogQuery, found: ArchivedLog) -> Label | None:  # noqa: ARG002 - for subclasses
-        """Return what lines of an archived pod's containers begin with; None as of `read_lines`."""
+        """Return what lines of an archived pod's containers begin with; None as of `read_source`."""
         return None
 
     def read(self, query: LogQuery, attempt: int | None) -> Iterator[str]:

@@ -10,11 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from torchx_pulumi.kube import PodReader
-from torchx_pulumi.logs.containers import LoggedContainer, chosen_containers, no_previous, not_started
-from torchx_pulumi.logs.query import LogQuery, checked, logger
+from torchx_pulumi.logs.query import (
+    LoggedContainer,
+    LogQuery,
+    checked,
+    chosen_containers,
+    logger,
+    no_previous,
+    not_started,
+)
 from torchx_pulumi.logs.resuming import Line, ResumedLog
-from torchx_pulumi.logs.sources import POLL_S, LogSource, PodSource
+from torchx_pulumi.logs.sources import POLL_S, LogSource
 from torchx_pulumi.logs.stopping import LogClock, LogStop
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.timestamps import to_nanoseconds
@@ -51,35 +57,6 @@ Labelled = tuple[str, Line]
 """A container and a line of it."""
 
 
-def read_lines(
-    cluster: PodReader,
-    query: LogQuery,
-    *,
-    ended: Callable[[], bool] = lambda: False,
-    label: Label | None = None,
-    clock: LogClock | None = None,
-    stop: LogStop | None = None,
-) -> Iterator[str]:
-    r"""Return the lines of a query, each ending in `\n`. Closing the iterator closes the connections.
-
-    Args:
-        cluster: Cluster of the pod.
-        query: The query. It is validated at once; nothing is read before the first line is requested.
-        ended: Returns whether the app has ended. Called only for a followed log, by one thread at a time.
-        label: Returns the prefix of a container's lines. None: `[container] ` for several containers, else none.
-        clock: The clock. None: that of the machine.
-        stop: Ends the reading from any thread. None: nothing does.
-
-    Raises:
-        InvalidJobError: The query is not valid.
-        ClusterError: No such pod or container, no log yet, no permission, or no answer.
-    """
-    followed = query.follow and not query.previous
-    clock = clock or LogClock()
-    source = PodSource(cluster, query, ended if followed else lambda: True, clock)
-    return read_source(source, query, label=label, clock=clock, stop=stop)
-
-
 def read_source(
     source: LogSource,
     query: LogQuery,
@@ -88,7 +65,19 @@ def read_source(
     clock: LogClock | None = None,
     stop: LogStop | None = None,
 ) -> Iterator[str]:
-    """Return the lines of a query in a source; arguments and errors as of `read_lines`."""
+    r"""Return the lines of a query in a source, each ending in `\n`. Closing the iterator closes the connections.
+
+    Args:
+        source: Where the log is.
+        query: The query. It is validated at once; nothing is read before the first line is requested.
+        label: Returns the prefix of a container's lines. None: `[container] ` for several containers, else none.
+        clock: The clock. None: that of the machine.
+        stop: Ends the reading from any thread. None: nothing does.
+
+    Raises:
+        InvalidJobError: The query is not valid.
+        ClusterError: No such pod or container, no log yet, no permission, or no answer.
+    """
     return _lines(source, checked(query), label, clock or LogClock(), stop or LogStop())
 
 

@@ -10,8 +10,7 @@ from typing import Protocol
 
 from torchx_pulumi.kube import LogLines, Logs, PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs.containers import LoggedContainer, containers_of, no_pod
-from torchx_pulumi.logs.query import LogQuery
+from torchx_pulumi.logs.query import LoggedContainer, LogQuery, containers_of, no_pod
 from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.logs.stopping import LogClock
 from torchx_pulumi.model.errors import ClusterError

@@ -10,7 +10,7 @@ from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun
 from torchx_pulumi.log_archive.archive import RunKey, newest_copies, uids_of
 from torchx_pulumi.log_archive.replica_log import attempts_of, runs_of_attempt
-from torchx_pulumi.logs.containers import ContainerRun, PodRun
+from torchx_pulumi.logs.query import ContainerRun, PodRun
 from torchx_pulumi.web.values import time_text
 
 MOST_RUNS = 20

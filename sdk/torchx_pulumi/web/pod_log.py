@@ -14,7 +14,7 @@ from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.replica_log import ReplicaLog
 from torchx_pulumi.logs import LogQuery
-from torchx_pulumi.logs.containers import chosen_containers, containers_of
+from torchx_pulumi.logs.query import chosen_containers, containers_of
 from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.logs.sources import PodSource
 from torchx_pulumi.model.errors import ClusterError

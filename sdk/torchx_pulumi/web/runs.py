@@ -13,7 +13,7 @@ from typing import Any
 from torchx_pulumi.controller.live_fleet import LiveApp
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
-from torchx_pulumi.logs.containers import PodRun, runs_of_pod
+from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.stack_state.backend import backend_url, open_store
 from torchx_pulumi.stack_state.update_history import StackUpdate, read_updates

@@ -10,7 +10,7 @@ from typing import Any
 from torchx_pulumi.log_archive import Archive, open_archive
 from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.logs.containers import PodRun, runs_of_pod
+from torchx_pulumi.logs.query import PodRun, runs_of_pod
 
 from tests.unit.log_archive.pods import JOB
 from tests.unit.logs.scripted import ScriptedCluster

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun, LogCopy
-from torchx_pulumi.log_archive.archive import archived_run, newest_copies
+from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.storage.stores import FolderStore
 
 from tests.unit.log_archive.clusters import PodCluster, archive_in, archived_text, only_run
-from tests.unit.log_archive.pods import JOB, pod
+from tests.unit.log_archive.pods import JOB, archived_run, pod
 
 REF = only_run(pod())
 KEY = JOB.key(REF)
@@ -28,7 +28,7 @@ KEY = JOB.key(REF)
 
 def record(job: ArchivedJob = JOB, *, restarts: int = 0, complete: bool = True, size: int = 3) -> ArchivedRun:
     at, run = datetime(2026, 1, 1, tzinfo=timezone.utc), replace(REF, restarts=restarts)
-    return archived_run(job, run, lines=1, bytes=size, left_out_bytes=0, complete=complete, copied_at=at)
+    return archived_run(job, run, at, complete=complete, size=size)
 
 
 def packed(text: str) -> io.BytesIO:

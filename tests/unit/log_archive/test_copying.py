@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.log_archive import LogCopy
 from torchx_pulumi.log_archive.archive import newest_copies
-from torchx_pulumi.logs.containers import runs_of_pod
+from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.model.errors import ClusterError
 
 from tests.unit.log_archive.clusters import NoWait, PodCluster, archive_in, archived_text, only_run

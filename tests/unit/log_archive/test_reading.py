@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.log_archive import Archive, ArchivedLog, LogCopy
 from torchx_pulumi.logs import LogQuery
-from torchx_pulumi.logs.containers import runs_of_pod
+from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.model.errors import ClusterError

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchx_pulumi.logs import LogQuery, LogStop, query, read_lines, resuming
+from torchx_pulumi.logs import LogQuery, LogStop, query, resuming
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, InvalidJobError
 
 from tests.unit.logs.scripted import (
@@ -25,6 +25,7 @@ from tests.unit.logs.scripted import (
     Stream,
     Written,
     pod,
+    read_lines,
     shown,
     stamp,
 )

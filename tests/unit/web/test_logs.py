@@ -14,7 +14,7 @@ from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import ArchivedJob, LogCopy, open_archive
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.logs.containers import runs_of_pod
+from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.logs import LONGEST_PART, NOTE, LiveLogs, LogRequest, status_of
