@@ -133,8 +133,7 @@ class ArchivedLog:
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod:  # noqa: ARG002 - it never changes
         """Return the pod of the attempt."""
-        runs = self.runs
-        (default, *_) = [run for run in runs if run.default] or [run for run in runs if not run.init] or runs
+        default = max(self.runs, key=lambda run: (run.default, not run.init))
         containers = [
             LoggedContainer(
                 name=run.container,
@@ -143,7 +142,7 @@ class ArchivedLog:
                 current=run.identity,
                 restarts=run.restarts,
             )
-            for run in runs
+            for run in self.runs
         ]
         return ObservedPod(containers=containers, over=True)
 
@@ -162,12 +161,12 @@ class ArchivedLog:
             )
         said, self.on_open = self.on_open, lambda: None
         said()
-        lines = self._archive.lines(key)
-        if options.tail_lines is None:
-            return ArchivedLines(lines)
-        # The log is read twice, so that no line has to be kept, however long it is.
-        count = sum(begins for begins, _ in _with_begins(lines))
-        return ArchivedLines(_after(count - options.tail_lines, self._archive.lines(key)))
+        first = 0
+        if options.tail_lines is not None:
+            # The log is read twice, so that no line has to be kept, however long it is.
+            last = max((number for number, _ in _numbered(self._archive.lines(key))), default=0)
+            first = last + 1 - options.tail_lines
+        return ArchivedLines(part for number, part in _numbered(self._archive.lines(key)) if number >= first)
 
 
 def _missing(run: ArchivedRun) -> list[str]:
@@ -185,20 +184,12 @@ def _missing(run: ArchivedRun) -> list[str]:
     return found
 
 
-def _after(number: int, parts: Iterator[str]) -> Iterator[str]:
-    """Yield the lines after so many first ones."""
-    for begins, part in _with_begins(parts):
-        number -= begins
-        if number < 0:
-            yield part
-
-
-def _with_begins(parts: Iterator[str]) -> Iterator[tuple[bool, str]]:
-    """Yield each part of a log and whether a line begins with it."""
-    begins = True
+def _numbered(parts: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield each part of a log with the number of its line, from 0."""
+    number = 0
     for part in parts:
-        yield begins, part
-        begins = part.endswith("\n")
+        yield number, part
+        number += part.endswith("\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,9 +144,13 @@ class Delivered:
 
     def _delivered_of(self, line: Line) -> int | None:
         """Return the number of delivered characters of a line. None: all of them."""
-        found = self._replayed(line)
-        if found is not None:
-            self._again[found] -= 1
+        key = (line.at_ns, line.text[:HEAD])
+        if not self._again[key] and not line.ended and len(line.text) < HEAD:
+            # The first part of a line may be shorter than the characters that identify it.
+            same = (known for known in +self._again if known[0] == line.at_ns and known[1].startswith(line.text))
+            key = next(same, key)
+        if self._again[key]:
+            self._again[key] -= 1
             self._matched = True
             return None
         if self._partial is not None:
@@ -160,16 +164,6 @@ class Delivered:
         self._again.clear()
         self._matched = True
         return 0
-
-    def _replayed(self, line: Line) -> tuple[int, str] | None:
-        key = (line.at_ns, line.text[:HEAD])
-        if self._again[key] > 0:
-            return key
-        if line.ended or len(line.text) >= HEAD:
-            return None
-        # The first part of a line may be shorter than the characters that identify it.
-        begins = (known for known in self._again if known[0] == line.at_ns and known[1].startswith(line.text))
-        return next((known for known in begins if self._again[known] > 0), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

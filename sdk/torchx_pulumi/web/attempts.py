@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,15 +75,11 @@ def read_archived_app(archives: Sequence[Archive], app: TrackedApp) -> tuple[Arc
         except OSError as error:
             problems.append(f"the archive {archive.name} cannot be read: {error}")
             break
-        archived[uid][place] = ArchivedRuns(runs, _attempts_before(mine[:cut], runs), cut)
+        # Attempts are runs of the main container, which the newer records name.
+        main, there = {run.key.container for run in runs if run.default}, {run.key.attempt for run in runs}
+        before = {key.attempt for key in mine[:cut] if not main or key.container in main} - there
+        archived[uid][place] = ArchivedRuns(runs, len(before), cut)
     return archived, problems
-
-
-def _attempts_before(keys: Iterable[RunKey], runs: Sequence[ArchivedRun]) -> int:
-    """Return the number of attempts of a replica's older container runs, by the main container of the newer ones."""
-    main = {run.key.container for run in runs if run.default}
-    read = {run.key.attempt for run in runs}
-    return len({key.attempt for key in keys if not main or key.container in main} - read)
 
 
 def attempt_values(app: TrackedApp, archived: ArchivedApp, pods: Sequence[PodRun]) -> list[dict[str, Any]]:
