@@ -147,11 +147,7 @@ def uids_of(keys: Iterable[RunKey]) -> list[str]:
 
 
 def escape(name: str, also: str = "") -> str:
-    """Return a name as one part of a path: no separator, no leading dot, never empty.
-
-    Args:
-        name: The name.
-        also: A character that is escaped as well.
+    """Return a name as one part of a path: no separator, no leading dot, never empty; `also` is escaped as well.
 
     >>> escape("trainer-0"), escape("../a b"), escape(".."), escape("")
     ('trainer-0', '%2E.%2Fa%20b', '%2E.', '%')

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from typing import BinaryIO, cast
@@ -154,7 +155,7 @@ class LogCopy:
 
     def _begin(self) -> None:
         self._spool = LimitedSpool(self.limit_bytes, advice=self.advice)
-        self._log = ResumedLog(self._open, self.stop, with_rest=True, begins=self._check_first)
+        self._log = ResumedLog(self._open, with_rest=True, begins=self._check_first)
 
     def _read(self) -> bool:
         """Read the log. Return whether it was read to the end of an ended run."""
@@ -206,10 +207,10 @@ class LogCopy:
         if not self._log.finished and not self.stop.is_set():
             raise ClusterError(f"the log of {self._name} broke off", retryable=True, reason="BrokenStream")
 
-    def _open(self, options: StreamOptions) -> LogLines:
+    def _open(self, options: StreamOptions) -> AbstractContextManager[LogLines]:
         stream = open_stream(self.cluster, self.job.namespace, self.run.pod, self.run.container, options)
         self.opened.set()
-        return stream
+        return self.stop.closing(stream)
 
     def _check_first(self, line: Line) -> None:
         """Raise an error if the first line of a stream is an error of the node, or of a later run."""

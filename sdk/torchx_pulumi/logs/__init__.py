@@ -2,6 +2,6 @@
 
 from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.logs.reading import read_source
-from torchx_pulumi.logs.stopping import LogClock, LogStop
+from torchx_pulumi.logs.sources import LogClock, LogStop
 
 __all__ = ["LogClock", "LogQuery", "LogStop", "read_source"]

@@ -20,8 +20,7 @@ from torchx_pulumi.logs.query import (
     not_started,
 )
 from torchx_pulumi.logs.resuming import Line, ResumedLog
-from torchx_pulumi.logs.sources import POLL_S, LogSource
-from torchx_pulumi.logs.stopping import LogClock, LogStop
+from torchx_pulumi.logs.sources import POLL_S, LogClock, LogSource, LogStop
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.timestamps import to_nanoseconds
 from torchx_pulumi.runs.waiting import Patience
@@ -151,7 +150,9 @@ class _ContainerLog:
     def __post_init__(self) -> None:
         query, name = self.query, self.container.name
         self.log = ResumedLog(
-            lambda options: self.source.open(name, options), self.stop, since=query.since, tail_lines=query.tail_lines
+            lambda options: self.stop.closing(self.source.open(name, options)),
+            since=query.since,
+            tail_lines=query.tail_lines,
         )
 
     def labelled(self, lines: Iterator[Line]) -> Iterator[Labelled]:

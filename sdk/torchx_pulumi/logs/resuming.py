@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from torchx_pulumi.kube import LogLines
-from torchx_pulumi.logs.stopping import LogStop
 from torchx_pulumi.model.timestamps import EPOCH, SECOND_NS, parse_nanoseconds, to_nanoseconds
 
 SLACK_NS = SECOND_NS
@@ -181,10 +181,8 @@ class StreamOptions:
 class ResumedLog:
     """The log of one container, read by one stream after the other."""
 
-    open_stream: Callable[[StreamOptions], LogLines]
-    """Opens a stream with times and newlines; errors as of `Logs.logs`."""
-    stop: LogStop
-    """Ends the reading."""
+    open_stream: Callable[[StreamOptions], AbstractContextManager[LogLines]]
+    """Opens a stream with times and newlines, which ends with the block; errors as of `Logs.logs`."""
     since: datetime | None = None
     """Time, with a zone, of the first line. None: all lines."""
     tail_lines: int | None = None
@@ -224,7 +222,7 @@ class ResumedLog:
             silence_s=silence_s,
         )
         first = True
-        with self.stop.closing(self.open_stream(options)) as stream:
+        with self.open_stream(options) as stream:
             for raw in stream:
                 if first:
                     line = read_line(raw, 0)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchx_pulumi.logs import LogQuery, LogStop, query, resuming
+from torchx_pulumi.logs import LogQuery, query, resuming
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, InvalidJobError
 
 from tests.unit.logs.scripted import (
@@ -89,7 +89,7 @@ def test_lines_without_a_time_do_not_come_again() -> None:
         raise BROKEN
 
     streams = [broken(), iter(raw)]
-    log = resuming.ResumedLog(lambda _options: ScriptedLog(streams.pop(0)), LogStop())
+    log = resuming.ResumedLog(lambda _options: closing(ScriptedLog(streams.pop(0))))
     with pytest.raises(ClusterError, match="broke off"):
         assert len([*log.read(follow=False)]) == 4
     assert [line.text for line in log.read(follow=False)] == ["c"]
