@@ -115,43 +115,37 @@ class LogCopy:
             ClusterError: The log cannot be read. `reason` is `NotFound` or `Replaced` if it is lost.
             OSError: The archive, or the folder for temporary files, cannot be written; errno ENOSPC: it is full.
         """
-        try:
+        with contextlib.ExitStack() as ends:
+            ends.callback(self.opened.set)
             known = self.archive.find(self.job.key(self.run))
             if known is not None:
                 return known
             self._begin()
+            ends.callback(lambda: self._spool.close())
+            complete = False
             try:
-                return self._copy()
-            finally:
-                self._spool.close()
-        finally:
-            self.opened.set()
-
-    def _copy(self) -> ArchivedRun | None:
-        complete = False
-        try:
-            complete = self._read()
-        except ClusterError:
-            if not self._spool.size or not self.keep_partial:
-                raise
-        if self.stop.is_set() and not complete and not self.keep_partial:
-            return None
-        spool, log = self._spool, self._spool.finish()
-        first_line_at = parse_time(spool.first_line.partition(" ")[0])
-        run = ArchivedRun(
-            app_id=self.job.app_id,
-            scheduler=self.job.scheduler,
-            uid=self.job.uid,
-            **{item.name: getattr(self.run, item.name) for item in fields(ContainerRun)},
-            lines=spool.lines,
-            bytes=spool.size,
-            left_out_bytes=spool.left_out_bytes,
-            complete=complete,
-            copied_at=datetime.now(timezone.utc).replace(microsecond=0),
-            first_line_at=None if first_line_at is None else first_line_at.replace(microsecond=0),
-        )
-        self.archive.write(run, log)
-        return run
+                complete = self._read()
+            except ClusterError:
+                if not self._spool.size or not self.keep_partial:
+                    raise
+            if self.stop.is_set() and not complete and not self.keep_partial:
+                return None
+            spool, log = self._spool, self._spool.finish()
+            first_line_at = parse_time(spool.first_line.partition(" ")[0])
+            run = ArchivedRun(
+                app_id=self.job.app_id,
+                scheduler=self.job.scheduler,
+                uid=self.job.uid,
+                **{item.name: getattr(self.run, item.name) for item in fields(ContainerRun)},
+                lines=spool.lines,
+                bytes=spool.size,
+                left_out_bytes=spool.left_out_bytes,
+                complete=complete,
+                copied_at=datetime.now(timezone.utc).replace(microsecond=0),
+                first_line_at=None if first_line_at is None else first_line_at.replace(microsecond=0),
+            )
+            self.archive.write(run, log)
+            return run
 
     def _begin(self) -> None:
         self._spool = LimitedSpool(self.limit_bytes, advice=self.advice)

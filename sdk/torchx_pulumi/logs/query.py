@@ -22,7 +22,6 @@ from torchx_pulumi.schedulers.replicas import replica_of
 logger = logging.getLogger("torchx_pulumi.logs")
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-PARTS = ("containers", "initContainers")
 SHOWN = 10
 """Pods in a message."""
 
@@ -171,43 +170,49 @@ class LoggedContainer:
 
 def containers_of(pod: Mapping[str, Any]) -> list[LoggedContainer]:
     """Return the containers of a pod, init containers first."""
-    main, inits = ([str(item.get("name")) for item in items_at(pod, "spec", part)] for part in PARTS)
+    specs = [
+        (str(item.get("name")), init, position)
+        for part, init in (("initContainers", True), ("containers", False))
+        for position, item in enumerate(items_at(pod, "spec", part))
+    ]
+    default = next((name for name, init, _ in specs if not init), None)
     annotated = at(pod, "metadata", "annotations", DEFAULT_CONTAINER)
-    default = annotated if annotated in (*inits, *main) else next(iter(main), None)
-    statuses = {item.get("name"): item for part in PARTS for item in items_at(pod, "status", f"{part[:-1]}Statuses")}
+    if annotated in [name for name, _, _ in specs]:
+        default = annotated
+    parts = ("initContainerStatuses", "containerStatuses")
+    statuses = {item.get("name"): item for part in parts for item in items_at(pod, "status", part)}
     observed = {item.name: item for item in read_containers(pod)}
     phase, (role, replica) = text_at(pod, "status", "phase") or "", replica_of(pod)
     found = []
-    for names, init in ((inits, True), (main, False)):
-        for position, name in enumerate(names):
-            status, container = statuses.get(name, {}), observed.get(name)
-            run = PodRun(
-                role=role,
-                replica=replica,
-                pod=text_at(pod, "metadata", "name") or "",
-                pod_uid=text_at(pod, "metadata", "uid") or "",
-                pod_created_at=time_at(pod, "metadata", "creationTimestamp"),
-                container=name,
-                init=init,
-                position=position,
-                default=name == default,
-                restarts=container.restarts if container is not None else 0,
-            )
-            runs = [] if container is None else [*_runs_in(status, container, run)]
-            running, waiting = bool(runs) and runs[-1].running, mapping_at(status, "state", "waiting")
-            waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
-            item = LoggedContainer(
-                name=name,
-                init=init,
-                default=run.default,
-                current=runs[-1].identity if runs else None,
-                previous=next((run.identity for run in runs if run.previous), None),
-                restarts=run.restarts,
-                running=running,
-                waits_for=waits_for or ("" if running else phase),
-                runs=runs,
-            )
-            found.append(item)
+    for name, init, position in specs:
+        status, container = statuses.get(name, {}), observed.get(name)
+        run = PodRun(
+            role=role,
+            replica=replica,
+            pod=text_at(pod, "metadata", "name") or "",
+            pod_uid=text_at(pod, "metadata", "uid") or "",
+            pod_created_at=time_at(pod, "metadata", "creationTimestamp"),
+            container=name,
+            init=init,
+            position=position,
+            default=name == default,
+            restarts=container.restarts if container is not None else 0,
+        )
+        runs = [] if container is None else [*_runs_in(status, container, run)]
+        running, waiting = bool(runs) and runs[-1].running, mapping_at(status, "state", "waiting")
+        waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
+        item = LoggedContainer(
+            name=name,
+            init=init,
+            default=run.default,
+            current=runs[-1].identity if runs else None,
+            previous=next((run.identity for run in runs if run.previous), None),
+            restarts=run.restarts,
+            running=running,
+            waits_for=waits_for or ("" if running else phase),
+            runs=runs,
+        )
+        found.append(item)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import queue
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -97,11 +98,17 @@ def _lines(source: LogSource, query: LogQuery, label: Label | None, clock: LogCl
         elif several:
             merged = _followed(logs, stop)
         else:
-            merged = logs[0].labelled(logs[0].follow())
+            merged = logs[0].follow()
         label = label or (lambda name: f"[{name}] " if several else "")
         pattern = re.compile(query.regex or "")
+        since_ns = 0 if query.since is None else to_nanoseconds(query.since)
+        until_ns = sys.maxsize if query.until is None else to_nanoseconds(query.until)
         with closing(merged):  # type: ignore[type-var]  # they are generators
             for name, line in merged:
+                if line.at_ns > until_ns and not (several and query.follow):
+                    return
+                if not since_ns <= line.at_ns <= until_ns:
+                    continue
                 shown = f"{line.stamp} {line.text}" if query.timestamps and line.stamp else line.text
                 if pattern.search(line.text) or pattern.search(shown):
                     yield f"{label(name)}{shown}\n"
@@ -155,19 +162,7 @@ class _ContainerLog:
             tail_lines=query.tail_lines,
         )
 
-    def labelled(self, lines: Iterator[Line]) -> Iterator[Labelled]:
-        """Yield the lines between `since` and `until` with the name of their container."""
-        since, until = self.query.since, self.query.until
-        since_ns = None if since is None else to_nanoseconds(since)
-        until_ns = None if until is None else to_nanoseconds(until)
-        with closing(lines):  # type: ignore[type-var]  # they are generators
-            for line in lines:
-                if until_ns is not None and line.at_ns > until_ns:
-                    return
-                if since_ns is None or line.at_ns >= since_ns:
-                    yield self.container.name, line
-
-    def once(self) -> Iterator[Line]:
+    def once(self) -> Iterator[Labelled]:
         """Yield the current lines, or raise an error that says why there is none."""
         previous = self.query.previous
         while not self.stop.is_set():
@@ -181,7 +176,7 @@ class _ContainerLog:
                     raise no_previous(self.query, self.container) from None
                 self._fail(error, last=True)
 
-    def follow(self) -> Iterator[Line]:
+    def follow(self) -> Iterator[Labelled]:
         """Yield lines until the app has ended and all lines were returned."""
         attached = exhausted = None
         seen = False
@@ -220,7 +215,7 @@ class _ContainerLog:
                 self._fail(error, last=done)
             after = self.clock.monotonic()
 
-    def _rest_of_previous(self) -> Iterator[Line]:
+    def _rest_of_previous(self) -> Iterator[Labelled]:
         """Yield the lines of the previous run that were written after its stream ended."""
         try:
             yield from self._read(follow=False, previous=True)
@@ -229,7 +224,7 @@ class _ContainerLog:
                 raise
             logger.warning("the end of an earlier run of %s cannot be read any more: %s", self.query.pod, error)
 
-    def _read(self, *, follow: bool, previous: bool = False) -> Iterator[Line]:
+    def _read(self, *, follow: bool, previous: bool = False) -> Iterator[Labelled]:
         """Yield the new lines of one stream. Further parts of a line are lines of their own."""
         silence_s = None
         if follow:
@@ -240,9 +235,9 @@ class _ContainerLog:
             for line in self.log.read(follow=follow, previous=previous, silence_s=silence_s):
                 self._works()
                 if not line.continues:
-                    yield line
+                    yield self.container.name, line
                 elif line.text:
-                    yield replace(line, text=line.text.removeprefix("\r"))
+                    yield self.container.name, replace(line, text=line.text.removeprefix("\r"))
         except ClusterError as error:
             # The container wrote nothing for a while.
             if not follow or error.reason != "Silent":
@@ -283,7 +278,7 @@ def _merged_by_time(logs: Sequence[_ContainerLog], query: LogQuery) -> Iterator[
     if not begun:
         first = logs[0].container
         raise no_previous(query, first) if query.previous and first.current else not_started(query, first)
-    yield from heapq.merge(*(log.labelled(log.once()) for log in begun), key=lambda item: item[1].at_ns)
+    yield from heapq.merge(*(log.once() for log in begun), key=lambda item: item[1].at_ns)
 
 
 def _followed(logs: Sequence[_ContainerLog], stop: LogStop) -> Iterator[Labelled]:
@@ -292,7 +287,7 @@ def _followed(logs: Sequence[_ContainerLog], stop: LogStop) -> Iterator[Labelled
 
     def read(log: _ContainerLog) -> None:
         try:
-            for labelled in log.labelled(log.follow()):
+            for labelled in log.follow():
                 come.put(labelled)
         except Exception as error:  # noqa: BLE001 - raised again in the calling thread
             come.put(error)

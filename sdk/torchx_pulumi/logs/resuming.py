@@ -88,7 +88,6 @@ class Delivered:
     _window: deque[tuple[int, str]] = field(default_factory=deque)
     _older_ns: int | None = None
     """Lines up to this time that come before the first known one are left out. None: there are none."""
-    _any: bool = False
     _again: Counter[tuple[int, str]] = field(default_factory=Counter)
     _matched: bool = True
     _begun: _Begun | None = None
@@ -98,7 +97,7 @@ class Delivered:
     @property
     def resume_at(self) -> datetime | None:
         """Return the time from which to read again. None: nothing was delivered."""
-        return EPOCH + timedelta(seconds=self._resume_ns // SECOND_NS) if self._any else None
+        return EPOCH + timedelta(seconds=self._resume_ns // SECOND_NS) if self.last_ns else None
 
     @property
     def _resume_ns(self) -> int:
@@ -125,9 +124,8 @@ class Delivered:
         begun.head += text[: HEAD - len(begun.head)]
         if begun.skip is None:
             return None
-        if not self._any:
-            self._any = True
-            self._older_ns = begun.at_ns if self.from_the_end else None
+        if not self.last_ns and self.from_the_end:
+            self._older_ns = begun.at_ns
         self.last_ns = max(self.last_ns, begun.at_ns)
         key = (begun.at_ns, begun.head)
         self._partial = None if line.ended else (key, max(begun.read, begun.skip))

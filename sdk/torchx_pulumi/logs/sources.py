@@ -154,7 +154,13 @@ class PodSource:
                 left_s = 0.0 if self._at is None else self._at + self._every_s - now
                 known = self._at is not None and (self._at > after if after is not None else left_s > 0)
                 if not known and left_s <= 0:
-                    self._at, self._found, known = now, self._observed(), True
+                    self._at, known = now, True
+                    try:
+                        self._over = self._over or self.ended()
+                        self._found = ObservedPod(containers=self.containers(), over=self._over)
+                        self._every_s = POLL_S
+                    except ClusterError as error:
+                        self._found = error
                 if known:
                     if isinstance(self._found, ClusterError):
                         # Raising the same error repeatedly would collect the frames of all callers.
@@ -162,15 +168,6 @@ class PodSource:
                     return self._found
             self.clock.wait(left_s, stop)
         return None
-
-    def _observed(self) -> ObservedPod | ClusterError:
-        try:
-            self._over = self._over or self.ended()
-            found = ObservedPod(containers=self.containers(), over=self._over)
-            self._every_s = POLL_S
-            return found
-        except ClusterError as error:
-            return error
 
     def containers(self) -> Sequence[LoggedContainer] | None:
         """Read the pod and return its containers, or those of the log elsewhere. None: neither exists.
