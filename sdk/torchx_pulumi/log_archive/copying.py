@@ -155,7 +155,7 @@ class LogCopy:
         """Read the log. Return whether it was read to the end of an ended run."""
         failures = 0
         while not self.stop.is_set():
-            size, running, resume_at = self._spool.size, self.run.running, self._log.delivered.resume_at
+            size, running, resume_at = self._spool.size, self.run.running, self._log.resume_at
             try:
                 self._read_stream(follow=self.follow and running)
                 if self.stop.is_set():
@@ -213,14 +213,14 @@ class LogCopy:
             text = f"the node does not have the log of {self._name} any more: {line.text.strip()[:200]}"
             raise ClusterError(text, reason="NotFound")
         self._first_ns = line.at_ns
-        if self._log.delivered.resume_at is not None and not self._is_of_run():
+        if self._log.resume_at is not None and not self._is_of_run():
             raise ClusterError(f"the log of {self._name} goes on with that of a later run", retryable=True)
 
     def _is_of_run(self) -> bool:
         """Return whether the current stream is the log of the run, by the pod's status and the times of lines."""
         belongs = self._observe()
         end = self.run.finished_at
-        late = end is not None and not self.run.previous and self._log.delivered.last_ns > to_nanoseconds(end) + LATE_NS
+        late = end is not None and not self.run.previous and self._log.last_ns > to_nanoseconds(end) + LATE_NS
         if belongs and late and not self._settled and not self._gone:
             # The container may have been started again, and the status does not say so yet.
             self._settled = True

@@ -209,7 +209,7 @@ class _ContainerLog:
                 if not found.running:
                     exhausted = current
             except ClusterError as error:
-                if done and error.reason == "NotFound" and self.log.delivered.last_ns:
+                if done and error.reason == "NotFound" and self.log.last_ns:
                     logger.warning("the end of the log of %s went with its pod: %s", self.query.pod, error)
                     return
                 self._fail(error, last=done)

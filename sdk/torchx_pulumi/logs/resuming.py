@@ -72,15 +72,38 @@ class _Begun:
     """Characters that this stream returned of it."""
 
 
-@dataclass
-class Delivered:
-    """The lines delivered in the last seconds: where to resume, and which lines to skip.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """What one stream of a container's log has, as the arguments of `Logs.logs`."""
 
-    A line is identified by its time and its first characters, which limits the memory for long lines.
+    follow: bool = False
+    previous: bool = False
+    tail_lines: int | None = None
+    since: datetime | None = None
+    silence_s: float | None = None
+
+
+@dataclass
+class ResumedLog:
+    """The log of one container, read by one stream after the other.
+
+    A stream begins with the lines of the last seconds before the interruption; those that were delivered are skipped. A
+    line is identified by its time and its first characters, which limits the memory for long lines.
     """
 
-    from_the_end: bool
-    """The log is not read from its beginning."""
+    open_stream: Callable[[StreamOptions], AbstractContextManager[LogLines]]
+    """Opens a stream with times and newlines, which ends with the block; errors as of `Logs.logs`."""
+    since: datetime | None = None
+    """Time, with a zone, of the first line. None: all lines."""
+    tail_lines: int | None = None
+    """Number of lines at the end of the log to begin with. None: all lines."""
+    with_rest: bool = False
+    """A last line without newline is returned where a followed stream ends. False: it is read again by the next stream,
+    because it may continue."""
+    begins: Callable[[Line], None] = lambda _line: None
+    """Takes the first line of each stream before it counts; what it raises ends the stream."""
+    finished: bool = False
+    """The last stream was read to its end."""
     last_ns: int = 0
     """Time of the latest line in nanoseconds since 1970. 0: there is none."""
     _line_ns: int = 0
@@ -103,14 +126,49 @@ class Delivered:
     def _resume_ns(self) -> int:
         return (self.last_ns - SLACK_NS) // SECOND_NS * SECOND_NS
 
-    def begin_again(self) -> None:
-        """Prepare for a stream that begins at `resume_at`."""
+    def read(self, *, follow: bool, previous: bool = False, silence_s: float | None = None) -> Iterator[Line]:
+        """Yield the new lines of one stream, long or unfinished ones in parts.
+
+        Args:
+            follow: Continue until the container ends.
+            previous: Read the container's run before its last restart.
+            silence_s: Seconds without a line after which the stream counts as interrupted. None: as of `Logs.logs`.
+
+        Raises:
+            ClusterError: As of `Logs.logs` and `LogLines`.
+        """
+        self.finished = False
+        resume_at = self.resume_at
         self._again = Counter(self._window)
         self._matched = not self._again
         self._begun = None
         self._line_ns = 0
+        options = StreamOptions(
+            follow=follow,
+            previous=previous,
+            tail_lines=self.tail_lines if resume_at is None else None,
+            since=resume_at or self.since,
+            silence_s=silence_s,
+        )
+        first = True
+        with self.open_stream(options) as stream:
+            for raw in stream:
+                if first:
+                    line = read_line(raw, 0)
+                    # A node stores a long line in blocks. A stream may begin inside a delivered line, and that of an
+                    # archive begins with the log.
+                    if resume_at is not None and (not line.stamp or line.at_ns < to_nanoseconds(resume_at)):
+                        continue
+                    self.begins(line)
+                    first = False
+                if follow and not self.with_rest and not raw.endswith("\n") and stream.finished:
+                    break
+                new = self._take(raw)
+                if new is not None:
+                    yield new
+            self.finished = stream.finished
 
-    def take(self, raw: str) -> Line | None:
+    def _take(self, raw: str) -> Line | None:
         """Record a line of the stream, or a part of one. Return what is new of it. None: nothing."""
         begun, line = self._begun, read_line(raw, self._line_ns)
         if begun is None:
@@ -124,7 +182,7 @@ class Delivered:
         begun.head += text[: HEAD - len(begun.head)]
         if begun.skip is None:
             return None
-        if not self.last_ns and self.from_the_end:
+        if not self.last_ns and self.tail_lines is not None:
             self._older_ns = begun.at_ns
         self.last_ns = max(self.last_ns, begun.at_ns)
         key = (begun.at_ns, begun.head)
@@ -162,77 +220,3 @@ class Delivered:
         self._again.clear()
         self._matched = True
         return 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
-    """What one stream of a container's log has, as the arguments of `Logs.logs`."""
-
-    follow: bool = False
-    previous: bool = False
-    tail_lines: int | None = None
-    since: datetime | None = None
-    silence_s: float | None = None
-
-
-@dataclass
-class ResumedLog:
-    """The log of one container, read by one stream after the other."""
-
-    open_stream: Callable[[StreamOptions], AbstractContextManager[LogLines]]
-    """Opens a stream with times and newlines, which ends with the block; errors as of `Logs.logs`."""
-    since: datetime | None = None
-    """Time, with a zone, of the first line. None: all lines."""
-    tail_lines: int | None = None
-    """Number of lines at the end of the log to begin with. None: all lines."""
-    with_rest: bool = False
-    """A last line without newline is returned where a followed stream ends. False: it is read again by the next stream,
-    because it may continue."""
-    begins: Callable[[Line], None] = lambda _line: None
-    """Takes the first line of each stream before it counts; what it raises ends the stream."""
-    finished: bool = False
-    """The last stream was read to its end."""
-    delivered: Delivered = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin with nothing delivered."""
-        self.delivered = Delivered(from_the_end=self.tail_lines is not None)
-
-    def read(self, *, follow: bool, previous: bool = False, silence_s: float | None = None) -> Iterator[Line]:
-        """Yield the new lines of one stream, long or unfinished ones in parts.
-
-        Args:
-            follow: Continue until the container ends.
-            previous: Read the container's run before its last restart.
-            silence_s: Seconds without a line after which the stream counts as interrupted. None: as of `Logs.logs`.
-
-        Raises:
-            ClusterError: As of `Logs.logs` and `LogLines`.
-        """
-        self.finished = False
-        resume_at = self.delivered.resume_at
-        self.delivered.begin_again()
-        options = StreamOptions(
-            follow=follow,
-            previous=previous,
-            tail_lines=self.tail_lines if resume_at is None else None,
-            since=resume_at or self.since,
-            silence_s=silence_s,
-        )
-        first = True
-        with self.open_stream(options) as stream:
-            for raw in stream:
-                if first:
-                    line = read_line(raw, 0)
-                    # A node stores a long line in blocks. A stream may begin inside a delivered line, and that of an
-                    # archive begins with the log.
-                    if resume_at is not None and (not line.stamp or line.at_ns < to_nanoseconds(resume_at)):
-                        continue
-                    self.begins(line)
-                    first = False
-                if follow and not self.with_rest and not raw.endswith("\n") and stream.finished:
-                    break
-                new = self.delivered.take(raw)
-                if new is not None:
-                    yield new
-            self.finished = stream.finished
