@@ -139,11 +139,9 @@ def newest_copies(keys: Iterable[RunKey]) -> list[RunKey]:
 
 
 def uids_of(keys: Iterable[RunKey]) -> list[str]:
-    """Return the uids of job objects, the one with the newest pod last."""
-    newest: dict[str, str] = {}
-    for key in keys:
-        newest[key.uid] = max(newest.get(key.uid, ""), key.created)
-    return sorted(newest, key=lambda uid: (newest[uid], uid))
+    """Return the uids of job objects, the one with the newest pod first."""
+    newest = sorted(keys, key=lambda key: (key.created, key.uid), reverse=True)
+    return [*dict.fromkeys(key.uid for key in newest)]
 
 
 def escape(name: str, also: str = "") -> str:

@@ -53,8 +53,6 @@ BLOCK_BYTES = 1 << 20
 LONGEST_STAMP = 64
 """Characters of a line in which its time is looked for."""
 
-LINE_END = "\n"
-
 WITHIN_CHARACTER = bytes(range(0x80, 0xC0))
 """The bytes of UTF-8 that begin no character."""
 
@@ -399,12 +397,12 @@ class LimitedSpool:
                 tail.seek(start)
             self.left_out_bytes += start
             stamp = read_line(self.last_line, 0).stamp
-            stamp = f"{stamp} " if stamp else ""
+            stamp, cut = f"{stamp} " if stamp else "", "\n" if self._cut_line else ""
             text = (
                 f"[torchx-pulumi: {self.left_out_bytes:,} bytes of this log were left out here: it has more than "
                 f"{self._limit:,} bytes, the limit for one run of a container{self._advice}]"
             )
-            mark = f"{LINE_END if self._cut_line else ''}{stamp}{text}\n{stamp if in_line else ''}"
+            mark = f"{cut}{stamp}{text}\n{stamp if in_line else ''}"
             self._zipped.write(mark.encode())
         shutil.copyfileobj(tail, self._zipped, BLOCK_BYTES)
 

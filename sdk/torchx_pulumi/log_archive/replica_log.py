@@ -399,9 +399,9 @@ def archived_job(archives: Sequence[Archive], scheduler: str, app_id: str, run: 
             uids = uids_of(archive.index(job.app_folder))
         matching = [uid for uid in uids if uid.startswith(run or "")]
         if matching:
-            return replace(job, uid=matching[-1])
+            return replace(job, uid=matching[0])
         if uids:
-            text = f"archive {archive.name} has no run {run!r} of app {app_id}; it has {listed(uids, SHOWN)}"
+            text = f"archive {archive.name} has no run {run!r} of app {app_id}; it has {listed(uids[::-1], SHOWN)}"
             raise ClusterError(text, reason="NotFound")
     return None
 

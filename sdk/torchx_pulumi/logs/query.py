@@ -56,7 +56,7 @@ class LogQuery:
     tail_lines: int | None = None
     """Number of lines at the end of the log to begin with. None: all lines."""
     app_labels: Mapping[str, str] | None = None
-    """Labels of the app's pods. An error names the pods that have them. None: it names pods with similar names."""
+    """Labels of the app's pods. An error names the pods that have them. None: it names pods of the namespace."""
 
 
 def checked(query: LogQuery) -> LogQuery:
@@ -274,10 +274,8 @@ def no_pod(cluster: PodReader, query: LogQuery) -> ClusterError:
     # The list only completes the message.
     with contextlib.suppress(ClusterError):
         there = [str(pod["metadata"]["name"]) for pod in cluster.list(POD, query.namespace, query.app_labels)]
-        stem = query.pod.split("-")[0]
-        near = there if query.app_labels else [name for name in there if name.startswith(stem)]
-        if near:
-            found += f"; pods there: {listed(near, SHOWN)}"
+        if there:
+            found += f"; pods there: {listed(there, SHOWN)}"
         elif query.app_labels:
             # The same for all replicas, so that a command that reads all of them says it once.
             found = f"the app has no pods in namespace {query.namespace!r}"

@@ -197,7 +197,6 @@ class _ContainerLog:
                     if done:
                         return
                     self._works()
-                    after = self.clock.monotonic()
                     continue
                 seen = True
                 if attached not in (None, current) and found.previous == attached != exhausted:
@@ -213,7 +212,8 @@ class _ContainerLog:
                     logger.warning("the end of the log of %s went with its pod: %s", self.query.pod, error)
                     return
                 self._fail(error, last=done)
-            after = self.clock.monotonic()
+            finally:
+                after = self.clock.monotonic()
 
     def _rest_of_previous(self) -> Iterator[Labelled]:
         """Yield the lines of the previous run that were written after its stream ended."""

@@ -62,7 +62,7 @@ def read_archived_app(archives: Sequence[Archive], app: TrackedApp) -> tuple[Arc
             where, mine = keys.setdefault((key.uid, (key.role, key.replica)), (archive, []))
             if where is archive:
                 mine.append(key)
-    newest = reversed(uids_of(key for _, mine in keys.values() for key in mine))
+    newest = uids_of(key for _, mine in keys.values() for key in mine)
     uids = sorted(newest, key=lambda uid: uid != app.uid)[:MOST_RUNS]
     archived: ArchivedApp = {uid: {} for uid in uids}
     room = MOST_ATTEMPTS

@@ -123,6 +123,7 @@ class LiveLogs:
             follow=request.follow,
             timestamps=request.timestamps,
             tail_lines=request.tail,
+            app_labels=tracked.scheduler_backend.pod_selector(tracked.job_name),
         )
         if request.run is not None and not (tracked.uid or "").startswith(request.run):
             return _begun(_of_earlier_run(log, request, query), notes, stop)

@@ -337,7 +337,7 @@ def test_an_absent_pod_is_named_with_those_there_are() -> None:
     cluster = ScriptedCluster(others=["p-1", "z"])
     for asked in (ask(), ask(follow=True)):
         with pytest.raises(
-            ClusterError, match=r"no pod 'p' in namespace 'n'; pods there: p-1\. .*log_archive"
+            ClusterError, match=r"no pod 'p' in namespace 'n'; pods there: p-1, z\. .*log_archive"
         ) as caught:
             read(cluster, asked)
         assert caught.value.reason == "NotFound"
