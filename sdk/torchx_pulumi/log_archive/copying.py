@@ -183,7 +183,7 @@ class LogCopy:
                     return True
                 if self._gone:
                     raise
-            self.stop.wait(min(PAUSE_S * 2**failures, LONGEST_PAUSE_S))
+            self.stop.wait(min(PAUSE_S * 2 ** min(failures, 10), LONGEST_PAUSE_S))
         return False
 
     def _read_stream(self, *, follow: bool) -> None:
