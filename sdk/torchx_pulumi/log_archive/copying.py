@@ -150,7 +150,11 @@ class LogCopy:
         self._log = ResumedLog(self._open, with_rest=True, begins=self._check_first)
 
     def _read(self) -> bool:
-        """Read the log. Return whether it was read to the end of an ended run."""
+        """Read the log. Return whether it was read to the end of an ended run.
+
+        Raises:
+            ClusterError: It cannot be read, or not to its end.
+        """
         failures = 0
         while not self.stop.is_set():
             size, running, resume_at = self._spool.size, self.run.running, self._log.resume_at
@@ -205,7 +209,11 @@ class LogCopy:
         return self.stop.closing(stream)
 
     def _check_first(self, line: Line) -> None:
-        """Raise an error if the first line of a stream is an error of the node, or of a later run."""
+        """Check the first line of a stream.
+
+        Raises:
+            ClusterError: The text is an error of the node, or the log is that of a later run.
+        """
         if not line.stamp:
             # The kubelet sends the reason as text where it does not have the log any more.
             text = f"the node does not have the log of {self._name} any more: {line.text.strip()[:200]}"

@@ -150,6 +150,7 @@ class _ContainerLog:
     failures: int = 0
     """Failures in a row."""
     failing_since: float | None = None
+    """Time of the first of them."""
     patience: Patience = field(default_factory=Patience)
     worked: bool = False
     """A line or a state was read."""
@@ -177,7 +178,11 @@ class _ContainerLog:
                 self._fail(error, last=True)
 
     def follow(self) -> Iterator[Labelled]:
-        """Yield lines until the app has ended and all lines were returned."""
+        """Yield lines until the app has ended and all lines were returned.
+
+        Raises:
+            ClusterError: The pod never existed, the container never started, or the cluster remains unreachable.
+        """
         attached = exhausted = None
         seen = False
         after: float | None = None
@@ -251,7 +256,12 @@ class _ContainerLog:
         self.worked = True
 
     def _fail(self, error: ClusterError, *, last: bool) -> None:
-        """Wait before the next attempt, or raise the error. `last`: the app has ended, which limits the time."""
+        """Wait before the next attempt, or raise the error.
+
+        Args:
+            error: Error of the attempt.
+            last: The app has ended, which limits the time of further attempts.
+        """
         if self.stop.is_set():
             return
         self.failures += 1

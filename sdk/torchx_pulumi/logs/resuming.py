@@ -109,9 +109,11 @@ class ResumedLog:
     _line_ns: int = 0
     """Time of the last line of the current stream, which counts for a line without one."""
     _window: deque[tuple[int, str]] = field(default_factory=deque)
+    """The delivered lines of the last seconds."""
     _older_ns: int | None = None
     """Lines up to this time that come before the first known one are left out. None: there are none."""
     _again: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Those of them that the current stream has not returned again."""
     _matched: bool = True
     _begun: _Begun | None = None
     _partial: tuple[tuple[int, str], int] | None = None
