@@ -135,13 +135,7 @@ class ArchivedLog:
         """Return the pod of the attempt."""
         default = max(self.runs, key=lambda run: (run.default, not run.init))
         containers = [
-            LoggedContainer(
-                name=run.container,
-                init=run.init,
-                default=run is default,
-                current=run.identity,
-                restarts=run.restarts,
-            )
+            LoggedContainer(name=run.container, init=run.init, default=run is default, current=run.identity)
             for run in self.runs
         ]
         return ObservedPod(containers=containers, over=True)
