@@ -8,7 +8,7 @@ from typing import Any
 
 from torchx_pulumi.images import split_planned
 from torchx_pulumi.inputs.appdef import installed_torchx_version
-from torchx_pulumi.log_archive.location import check_archive_url
+from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import OPTION_TO_ARGUMENT, Options

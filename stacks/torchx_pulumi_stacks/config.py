@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 import torchx_pulumi_components
 from torchx_pulumi.inputs.run_options import read_options
-from torchx_pulumi.log_archive.location import check_archive_url
+from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.outputs.ui_url import check_ui_url

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from torchx_pulumi.controller.checks import check_retention
 from torchx_pulumi.images.reference import parse_reference, parse_repository
-from torchx_pulumi.log_archive.location import check_archive_url
+from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import ImageError, Problem
 from torchx_pulumi.model.redaction import passwords_of, without_password
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain, is_env_name

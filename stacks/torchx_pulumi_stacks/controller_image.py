@@ -25,7 +25,7 @@ import torchx_pulumi
 import torchx_pulumi_components
 from torchx_pulumi.images import Builder, plan_patch
 from torchx_pulumi.images.content.hashing import cache_folder
-from torchx_pulumi.log_archive.location import PACKAGES
+from torchx_pulumi.log_archive.archive import PACKAGES
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi_components.images import build_in_up
 

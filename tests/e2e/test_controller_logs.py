@@ -63,8 +63,8 @@ class Logs:
         name = handle.rpartition(":")[2]
         keys = [key for key in newest_copies(self.archive.index()) if key.job.split("/")[1] == name]
         return [
-            (run, [line.partition(" ")[2].rstrip("\n") for line in self.archive.lines(key)])
-            for key, run in self.archive.read(keys)
+            (run, [line.partition(" ")[2].rstrip("\n") for line in self.archive.lines(run.key)])
+            for run in self.archive.read(keys)
         ]
 
     def whole(self, handle: str) -> list[tuple[ArchivedRun, list[str]]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiobotocore.httpsession import AIOHTTPSession
-from torchx_pulumi.log_archive import Archive, ArchivedLog, copy_log, open_archive
+from torchx_pulumi.log_archive import Archive, ArchivedLog, LogCopy, open_archive
 from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.logs import LogQuery
 from torchx_pulumi.logs.reading import read_source
@@ -33,7 +33,7 @@ def archive(s3_backend: S3Backend, monkeypatch: pytest.MonkeyPatch) -> Archive:
 def test_logs_are_written_listed_and_read(archive: Archive, s3_backend: S3Backend) -> None:
     archive.check_writable()
     lines = [(number * S // 10, f"line {number}") for number in range(100)]
-    copy_log(PodCluster(lines=lines, pod=pod()), archive, JOB, only_run(pod()))
+    LogCopy(PodCluster(lines=lines, pod=pod()), archive, JOB, only_run(pod())).make()
     found = ArchivedLog(archive, JOB, "trainer", 0)
     query = LogQuery(namespace="default", pod=found.pod, timestamps=False, tail_lines=2)
     assert [*read_source(found, query)] == ["line 98\n", "line 99\n"]
@@ -44,8 +44,8 @@ def test_logs_are_written_listed_and_read(archive: Archive, s3_backend: S3Backen
 def test_a_large_log_is_uploaded_in_parts(archive: Archive, s3_backend: S3Backend) -> None:
     made = random.Random(1)
     lines = [(number * 10**6, made.randbytes(1000).hex()) for number in range(20_000)]
-    assert copy_log(PodCluster(lines=lines, pod=pod()), archive, JOB, only_run(pod())) is not None
-    (key,) = newest_copies(archive.index(JOB))
+    assert LogCopy(PodCluster(lines=lines, pod=pod()), archive, JOB, only_run(pod())).make() is not None
+    (key,) = newest_copies(archive.index(JOB.folder))
     assert (s3_backend.bucket / "team/logs" / key.log).stat().st_size > 2 * UPLOAD_BYTES
     assert [line.split()[1] for line in archive.lines(key)] == [text for _, text in lines]
 
@@ -54,7 +54,7 @@ def test_1000_runs_are_listed_in_few_requests(
     archive: Archive, s3_backend: S3Backend, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
     first = only_run(pod())
-    copy_log(PodCluster(lines=[(S, "a")], pod=pod()), archive, JOB, first)
+    LogCopy(PodCluster(lines=[(S, "a")], pod=pod()), archive, JOB, first).make()
     (key,) = archive.index()
     folder = s3_backend.bucket / "team/logs"
     for number in range(1, RUNS):
@@ -68,7 +68,7 @@ def test_1000_runs_are_listed_in_few_requests(
         return await original(self, request)
 
     monkeypatch.setattr(AIOHTTPSession, "send", count)
-    assert len(archive.index(JOB)) == RUNS
+    assert len(archive.index(JOB.folder)) == RUNS
     record_property("requests", len(asked))
     assert len(asked) <= 5
 

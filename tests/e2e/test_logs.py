@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster, kinds
-from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.logs import LogQuery
 from torchx_pulumi.model.errors import ClusterError
 
 from tests.e2e.cutting_proxy import cutting_proxy
 from tests.e2e.project import eventually
+from tests.unit.logs.scripted import read_lines
 
 pytestmark = pytest.mark.e2e
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from torchx_pulumi.apps.ownership import is_of_launch
 from torchx_pulumi.controller.stack_apps import TrackedApp
-from torchx_pulumi.log_archive.location import archive_place
+from torchx_pulumi.log_archive.archive import archive_place
 from torchx_pulumi.model.options import Manifest
 
 

@@ -14,17 +14,10 @@ from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.work_queue import WorkQueue, start_thread, wait_until
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.log_archive import (
-    Archive,
-    ArchivedJob,
-    ArchivedRun,
-    ContainerRunRef,
-    copy_log,
-    open_archive,
-    runs_of_pod,
-)
-from torchx_pulumi.log_archive.copying import LIMIT_BYTES
+from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun, LogCopy, open_archive
+from torchx_pulumi.log_archive.copying import LIMIT_BYTES, TRIES
 from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.model.object_fields import is_being_deleted, text_at
 from torchx_pulumi.model.options import Manifest
@@ -63,7 +56,7 @@ class PendingCopy:
     archive: Archive
     cluster: Cluster
     job: ArchivedJob
-    ref: ContainerRunRef
+    ref: PodRun
     gone: bool = False
     """The pod is gone."""
     active: bool = False
@@ -180,23 +173,24 @@ class LogArchiver:
         job = ArchivedJob(app_id=app.app_id, scheduler=app.scheduler, uid=uid)
         with self._guard:
             for ref in runs_of_pod(pod):
-                key = (url, ref.key(job).record)
-                is_done = ref.key(job).record in self._indexed.get((url, job.folder), ())
-                copy = self._copies.get(key)
-                if copy is None and (not ref.running or going) and not is_done:
-                    copy = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
-                    self._copies[key] = copy
-                if copy is None:
-                    continue
-                copy.gone = copy.gone or deleted
-                if copy.active or (ref.running and not going):
-                    continue
-                if copy.ref.running or not ref.running:
-                    copy.ref = ref
-                queue = self._queues[copy.ref.running]
-                queue.add(key, URGENT_S if going else NEW_S)
-                if copy.ref.running and len(self._threads) < COPIES + FOLLOWED and not self._stop.is_set():
-                    self._threads.append(start_thread(partial(queue.serve, self._run), "archive"))
+                key = (url, job.key(ref).record)
+                is_done = key[1] in self._indexed.get((url, job.folder), ())
+                if (not ref.running or going) and not is_done:
+                    made = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
+                    self._add(self._copies.setdefault(key, made), ref, urgent=going)
+                if deleted and key in self._copies:
+                    self._copies[key].gone = True
+
+    def _add(self, copy: PendingCopy, ref: PodRun, *, urgent: bool) -> None:
+        """Queue a copy, unless it is being made."""
+        if copy.active:
+            return
+        if copy.ref.running or not ref.running:
+            copy.ref = ref
+        queue = self._queues[copy.ref.running]
+        queue.add(copy.key, URGENT_S if urgent else NEW_S)
+        if copy.ref.running and len(self._threads) < COPIES + FOLLOWED and not self._stop.is_set():
+            self._threads.append(start_thread(partial(queue.serve, self._run), "archive"))
 
     def _run_uid(self, app: TrackedApp, pod: Manifest) -> str | None:
         """Return the uid of the job object that a pod belongs to. None: the pod is not of a run of the app."""
@@ -276,13 +270,13 @@ class LogArchiver:
         else:
             self._queues[copy.ref.running].add(key, delay_s, pending=False)
 
-    def _attempt(self, copy: PendingCopy, ref: ContainerRunRef) -> float | None:
+    def _attempt(self, copy: PendingCopy, ref: PodRun) -> float | None:
         """Copy a run. Return when it is tried again: 0.0 as after each failure. None: it is finished."""
         problem = f"archive {copy.key[0]}"
         try:
             if copy.key[1] in self._index(copy):
                 return None
-            run = copy_log(
+            run = LogCopy(
                 copy.cluster,
                 copy.archive,
                 copy.job,
@@ -291,8 +285,8 @@ class LogArchiver:
                 stop=self._stop,
                 limit_bytes=self.limit_bytes,
                 advice=ADVICE,
-                tries=1 if not ref.running else None,
-            )
+                tries=TRIES if ref.running else 1,
+            ).make()
         except ClusterError as error:
             return self._unreadable(copy, error)
         except OSError as error:
@@ -358,7 +352,7 @@ class LogArchiver:
             if known is not None:
                 self._indexed.move_to_end(place)
                 return known
-        found = {key.record for key in copy.archive.index(copy.job) if not key.partial}
+        found = {key.record for key in copy.archive.index(copy.job.folder) if not key.partial}
         with self._guard:
             # Another thread may have read it too, and have added what it copied.
             found = self._indexed.setdefault(place, found)

@@ -185,7 +185,9 @@ class Retention:
                 if text is not None:
                     due = self._find(app, text, seen)
                     names = ", ".join(_named(kind, found) for kind, found in due.objects) or "no objects"
-                    runs = [run for archive in self._archives(due) for _, run in archive.read(archive.index(due.job))]
+                    runs = [
+                        run for archive in self._archives(due) for run in archive.read(archive.index(due.job.folder))
+                    ]
                     logs = f"{_count(len(runs), 'archived log')} of {_count(sum(run.bytes for run in runs), 'byte')}"
                     goes.append((app, f" ({due.ended}), {names}; {logs}"))
             except (StaysError, TorchxPulumiError, OSError, *DAMAGED) as error:

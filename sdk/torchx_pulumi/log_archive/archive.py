@@ -1,4 +1,9 @@
-"""The logs of container runs in a folder or an object store, indexed by job, role, replica and attempt."""
+"""The logs of container runs in a folder or an object store, indexed by job, role, replica and attempt.
+
+`<namespace>/<job name>/<uid>/<role>/<replica>/<pod created>-<pod uid>-<restarts>-<container>.log.gz`, and the record of
+the run in `.json` next to it. A copy of a container that still ran ends in `.partial.log.gz` and `.partial.json`. Every
+name from a cluster is escaped, so that no path leaves the archive.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,48 @@ import gzip
 import io
 import json
 import logging
+import re
+import threading
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import BinaryIO, cast
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from torchx_pulumi.log_archive.keys import RECORD, RunKey, escape, is_file_of_run, read_key
-from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, read_run, write_run
-from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.logs.query import ContainerRun
+from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
+from torchx_pulumi.model.errors import ClusterError, DeployError, Problem, invalid_job
+from torchx_pulumi.model.redaction import passwords_of, without_password
+from torchx_pulumi.model.timestamps import EPOCH
+from torchx_pulumi.stack_state.backend import FILE_SCHEME, backend_folder, open_store
 from torchx_pulumi.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
+ALLOWED = "an absolute path, file:///path, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix"
+"""The forms of a URL, for messages."""
+
+PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "azblob": "adlfs"}
+"""Scheme of an object store to the package that reads and writes it."""
+
+REQUEST_TIMEOUT_S = 30.0
+"""Timeout of one request to an object store."""
+
+RECORD_VERSION = 1
+"""Version of the written form of records. A reader refuses a newer one."""
+
 READ_AT_ONCE = 16
 """Records that are read at the same time."""
+
+MOST_KEPT = 5000
+"""Records that are kept in memory."""
 
 LONGEST_PART = 1 << 20
 """Characters of the longest line that is returned as a whole, as of `LogLines`."""
@@ -30,30 +60,218 @@ LONGEST_PART = 1 << 20
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 """Errors of a log that is not whole."""
 
+LOG, RECORD, PARTIAL = ".log.gz", ".json", ".partial"
+
+SMALLEST_ROTATED = 64 << 10
+"""Bytes of a log below which its late beginning is not a sign of removed lines."""
+
+LATE = timedelta(seconds=2)
+"""Time between the start of a container and its first line that is such a sign; both are in whole seconds."""
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PATH = re.compile(
+    r"(?P<job>[^/]+/[^/]+/[^/]+)/(?P<role>[^/]+)/(?P<replica>\d+)/(?P<created>\d{8}T\d{6}Z)-"
+    rf"(?P<pod_uid>{_UUID}|[^-/]+)-(?P<restarts>\d+)-(?P<container>[^./]+)(?P<partial>\.partial)?(?:\.json|\.log\.gz)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class RunKey:
+    """The path of an archived container run in escaped parts. The oldest run of a replica sorts first."""
+
+    job: str
+    """Folder of the job: `<namespace>/<job name>/<uid>`."""
+    role: str
+    replica: int
+    created: str
+    """When the pod was created, as `20261122T174400Z`."""
+    pod_uid: str
+    restarts: int
+    container: str
+    partial: bool = False
+    """The copy is incomplete."""
+
+    @property
+    def uid(self) -> str:
+        """Return the uid of the job object."""
+        return unquote(self.job.rpartition("/")[2])
+
+    @property
+    def attempt(self) -> tuple[str, str, int]:
+        """Return `ContainerRun.attempt` in escaped parts."""
+        return (self.created, self.pod_uid, self.restarts)
+
+    @property
+    def whole(self) -> RunKey:
+        """Return the key of the run's complete copy."""
+        return replace(self, partial=False)
+
+    @property
+    def log(self) -> str:
+        """Return the path of the log."""
+        return f"{self._stem}{LOG}"
+
+    @property
+    def record(self) -> str:
+        """Return the path of the record, which is written after the log."""
+        return f"{self._stem}{RECORD}"
+
+    @property
+    def _stem(self) -> str:
+        name = f"{self.created}-{self.pod_uid}-{self.restarts}-{self.container}{PARTIAL if self.partial else ''}"
+        return f"{self.job}/{self.role}/{self.replica}/{name}"
+
+
+def read_key(path: str) -> RunKey | None:
+    """Return the key of a log or a record by its path in the archive. None: it is the path of another file."""
+    found = _PATH.fullmatch(path)
+    if found is None:
+        return None
+    parts: dict[str, Any] = found.groupdict()
+    parts |= {"replica": int(parts["replica"]), "restarts": int(parts["restarts"]), "partial": bool(parts["partial"])}
+    return RunKey(**parts)
+
+
+def newest_copies(keys: Iterable[RunKey]) -> list[RunKey]:
+    """Return the keys of complete copies, and of incomplete ones of runs without a complete copy, in their order."""
+    every = {*keys}
+    return sorted(key for key in every if not key.partial or key.whole not in every)
+
+
+def uids_of(keys: Iterable[RunKey]) -> list[str]:
+    """Return the uids of job objects, the one with the newest pod first."""
+    newest = sorted(keys, key=lambda key: (key.created, key.uid), reverse=True)
+    return [*dict.fromkeys(key.uid for key in newest)]
+
+
+def escape(name: str, also: str = "") -> str:
+    """Return a name as one part of a path: no separator, no leading dot, never empty; `also` is escaped as well.
+
+    >>> escape("trainer-0"), escape("../a b"), escape(".."), escape("")
+    ('trainer-0', '%2E.%2Fa%20b', '%2E.', '%')
+    """
+    text = quote(name, safe="", errors="surrogatepass")
+    if also:
+        text = text.replace(also, f"%{ord(also):02X}")
+    return f"%2E{text[1:]}" if text.startswith(".") else text or "%"
+
+
+def _escape_uid(uid: str) -> str:
+    """Return an escaped uid without hyphens, which separate parts of a file's name, unless it is a UUID."""
+    return uid if re.fullmatch(_UUID, uid) else escape(uid, "-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedJob:
+    """The job whose logs are archived."""
+
+    app_id: str
+    """`namespace:job_name`."""
+    scheduler: str
+    """`volcano` or `mcad`."""
+    uid: str
+    """Uid of the job object."""
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the job object."""
+        return self.app_id.partition(":")[0]
+
+    @property
+    def job_name(self) -> str:
+        """Return the name of the job object."""
+        return self.app_id.partition(":")[2]
+
+    @property
+    def app_folder(self) -> str:
+        """Return the folder of all job objects of the name in an archive."""
+        return f"{escape(self.namespace)}/{escape(self.job_name)}"
+
+    @property
+    def folder(self) -> str:
+        """Return the job's folder in an archive."""
+        return f"{self.app_folder}/{_escape_uid(self.uid)}"
+
+    def replica_folder(self, role: str, replica: int) -> str:
+        """Return the folder of a replica; `role` is the name as the pod's label has it."""
+        return f"{self.folder}/{escape(role)}/{replica}"
+
+    def key(self, run: ContainerRun) -> RunKey:
+        """Return the path of the complete copy of a run of the job."""
+        at = (run.pod_created_at or EPOCH).astimezone(EPOCH.tzinfo)
+        return RunKey(
+            job=self.folder,
+            role=escape(run.role),
+            replica=run.replica,
+            created=f"{at.year:04}{at:%m%dT%H%M%SZ}",
+            pod_uid=_escape_uid(run.pod_uid),
+            restarts=run.restarts,
+            # A dot separates the name from the suffix.
+            container=escape(run.container, "."),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedRun(ContainerRun):
+    """One archived run of a container: the content of the `.json` next to its log."""
+
+    app_id: str
+    scheduler: str
+    uid: str
+    """Uid of the job object."""
+    lines: int
+    """Lines of the log."""
+    bytes: int
+    """Bytes of the log, with the times of its lines."""
+    left_out_bytes: int = 0
+    """Bytes of the log that the archive does not have. The log has a line in their place."""
+    complete: bool
+    """The log was copied to its end. False: it was copied while the container ran."""
+    copied_at: datetime
+    first_line_at: datetime | None = None
+    """Time of the first line. None: there is no line."""
+
+    @property
+    def key(self) -> RunKey:
+        """Return the path of the copy."""
+        job = ArchivedJob(app_id=self.app_id, scheduler=self.scheduler, uid=self.uid)
+        return replace(job.key(self), partial=not self.complete)
+
+    @property
+    def may_lack_beginning(self) -> bool:
+        """Return whether the node may have removed the first lines before the log was copied.
+
+        A node keeps several files of a log, by default of 10 MiB, and gives the newest one only. A container that wrote
+        nothing for a while after its start cannot be told from that.
+        """
+        if self.started_at is None or self.first_line_at is None or self.bytes < SMALLEST_ROTATED:
+            return False
+        return self.first_line_at - self.started_at >= LATE
+
 
 class Archive:
-    """Archived logs. Opening one makes no request.
+    """Archived logs. Opening one makes no request. For use by several threads.
 
     Methods raise `PermissionError` if access is denied, and another `OSError` if the storage cannot be used, with errno
     ENOSPC if it is full.
     """
 
-    def __init__(self, store: Store | Callable[[], Store], name: str) -> None:
-        """Take a store.
+    def __init__(self, open_store: Callable[[], Store], name: str) -> None:
+        """Name a store.
 
         Args:
-            store: Where the files are; or a function that returns that, which is called by the first access.
+            open_store: Returns where the files are. Called by the first access.
             name: What messages call the archive: its URL without credentials.
         """
-        self._given = store
+        self._open_store = open_store
         self.name = name
+        self._guard = threading.Lock()
+        self._complete: dict[RunKey, ArchivedRun] = {}
+        """Records of complete copies, which do not change any more."""
 
-    @property
+    @cached_property
     def _store(self) -> Store:
-        # Two threads may both call the function; one of their stores is dropped.
-        if not isinstance(self._given, Store):
-            self._given = self._given()
-        return self._given
+        return self._open_store()
 
     def check_writable(self) -> None:
         """Write a small file and remove it.
@@ -65,35 +283,16 @@ class Archive:
         self._store.upload(path, io.BytesIO(b"check"))
         self._store.remove(path)
 
-    def index(self, job: ArchivedJob | None = None) -> list[RunKey]:
-        """Return the keys of the archived runs of a job, or of all jobs, by one listing. No record is read."""
-        return self._keys_in(job.folder if job is not None else "")
-
-    def replica(self, job: ArchivedJob, role: str, replica: int) -> list[RunKey]:
-        """Return the keys of the archived runs of a replica, by one listing of its folder. No record is read.
+    def index(self, folder: str = "") -> list[RunKey]:
+        """Return the keys of archived runs, by one listing. No record is read.
 
         Args:
-            job: The job.
-            role: Role name as the pod's label has it.
-            replica: Replica in the role, from 0.
+            folder: The folder of an app, a job or a replica, as of `ArchivedJob`. Empty: all runs.
         """
-        return self._keys_in(f"{job.folder}/{escape(role)}/{escape(str(replica))}")
+        return [key for path in self._paths(folder) if path.endswith(RECORD) and (key := read_key(path)) is not None]
 
-    def _keys_in(self, folder: str) -> list[RunKey]:
-        start = f"{folder}/" if folder else ""
-        paths = (f"{start}{path}" for path in self._store.paths(folder) if path.endswith(RECORD))
-        return [key for key in map(read_key, paths) if key is not None]
-
-    def of_app(self, namespace: str, job_name: str) -> list[RunKey]:
-        """Return the keys of the archived runs of all job objects of a name, by one listing. No record is read."""
-        return self._keys_in(f"{escape(namespace)}/{escape(job_name)}")
-
-    def uids(self, namespace: str, job_name: str) -> list[str]:
-        """Return the uids of the job objects of a name whose logs are archived, by one listing, the newest last."""
-        newest: dict[str, str] = {}
-        for key in self.of_app(namespace, job_name):
-            newest[key.uid] = max(newest.get(key.uid, ""), key.created)
-        return sorted(newest, key=lambda uid: (newest[uid], uid))
+    def _paths(self, folder: str) -> list[str]:
+        return [f"{folder}/{path}".lstrip("/") for path in self._store.paths(folder)]
 
     def find(self, key: RunKey) -> ArchivedRun | None:
         """Return the record of a run. None: it is not archived, or its record is damaged, which is logged."""
@@ -101,36 +300,44 @@ class Archive:
         if data is None:
             return None
         try:
-            return read_run(json.loads(data), f"{self.name}: {key.record}")
+            record = json.loads(data)
+            check_version(record, key.record, "the record of an archived log", RECORD_VERSION)
+            return from_json(ArchivedRun, record)
         except (DeployError, ValueError, RecursionError) as error:
             logger.warning("%s: %s cannot be read and is left out: %s", self.name, key.record, error)
             return None
 
-    def read(self, keys: Iterable[RunKey]) -> list[tuple[RunKey, ArchivedRun]]:
-        """Return keys with their records, several at a time. Damaged records are left out."""
-        asked = list(keys)
-        if len(asked) < 2:
-            found = [self.find(key) for key in asked]
-        else:
-            with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="archive") as pool:
-                found = list(pool.map(self.find, asked))
-        return [(key, run) for key, run in zip(asked, found, strict=True) if run is not None]
+    def read(self, keys: Iterable[RunKey]) -> list[ArchivedRun]:
+        """Return the records of keys, several at a time, those of complete copies once. Damaged ones are left out."""
+        with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="archive") as pool:
+            return [run for run in pool.map(self._read, keys) if run is not None]
 
-    def write(self, key: RunKey, run: ArchivedRun, log: BinaryIO) -> None:
+    def _read(self, key: RunKey) -> ArchivedRun | None:
+        with self._guard:
+            run = self._complete.get(key)
+        run = run or self.find(key)
+        if run is not None and run.complete:
+            with self._guard:
+                self._complete[key] = run
+                if len(self._complete) > MOST_KEPT:
+                    del self._complete[next(iter(self._complete))]
+        return run
+
+    def write(self, run: ArchivedRun, log: BinaryIO) -> None:
         """Store a log, then its record. A complete copy replaces an incomplete one, never the other way.
 
         Args:
-            key: The key of the run's complete copy.
             run: The record.
             log: The log, compressed by gzip, from its beginning.
         """
-        partial = replace(key, partial=True)
-        written = key if run.complete else partial
-        if not run.complete and self._has_more(key, partial, run):
-            return
-        self._store.upload(written.log, log)
-        text = json.dumps(write_run(run), separators=(",", ":"))
-        self._store.upload(written.record, io.BytesIO(text.encode()))
+        whole, partial = run.key.whole, replace(run.key, partial=True)
+        if not run.complete:
+            known = self.find(partial)
+            if self._store.read_bytes(whole.record) is not None or (known is not None and known.bytes >= run.bytes):
+                return
+        self._store.upload(run.key.log, log)
+        record = {"version": RECORD_VERSION, **without_none(to_json(run))}
+        self._store.upload(run.key.record, io.BytesIO(json.dumps(record, separators=(",", ":")).encode()))
         if run.complete and self._store.read_bytes(partial.record) is not None:
             # The record first: without one, a log does not count.
             self._store.remove(partial.record)
@@ -142,19 +349,11 @@ class Archive:
         A removal that is interrupted is completed by the next one: the records go first, and a log without its record
         does not count.
         """
-        paths = [f"{job.folder}/{path}" for path in self._store.paths(job.folder)]
-        found = sorted(filter(is_file_of_run, paths), key=lambda path: not path.endswith(RECORD))
-        for path in found:
+        found = {path: key for path in self._paths(job.folder) if (key := read_key(path)) is not None}
+        for path in sorted(found, key=lambda path: not path.endswith(RECORD)):
             self._store.remove(path)
         self._store.remove_empty_folders(job.folder)
-        return len(newest_copies(key for key in map(read_key, found) if key is not None))
-
-    def _has_more(self, key: RunKey, partial: RunKey, run: ArchivedRun) -> bool:
-        """Return whether there is a complete copy of a run, or an incomplete one of at least as many bytes."""
-        if self._store.read_bytes(key.record) is not None:
-            return True
-        known = self.find(partial)
-        return known is not None and known.bytes >= run.bytes
+        return len(newest_copies(found.values()))
 
     def lines(self, key: RunKey) -> Iterator[str]:
         """Yield the lines of a log with their times and newlines, long lines in parts.
@@ -193,11 +392,94 @@ def _unreadable(what: str, error: OSError) -> ClusterError:
     return ClusterError(f"{what} cannot be read: {error}", retryable=not isinstance(error, PermissionError))
 
 
-def newest_copies(keys: Iterable[RunKey]) -> list[RunKey]:
-    """Return the keys of complete copies, and of incomplete ones of runs without a complete copy, oldest run first."""
-    chosen: dict[tuple[str, tuple[str, str, str, int, str]], RunKey] = {}
-    for key in keys:
-        known = chosen.get((key.job, key.run))
-        if known is None or known.partial:
-            chosen[key.job, key.run] = key
-    return sorted(chosen.values(), key=lambda key: (key.job, key.role, key.replica, key.order, key.container))
+def check_archive_url(text: str, path: str) -> list[Problem]:
+    """Return what is wrong with the URL of a log archive. No file is read and no request is made.
+
+    Args:
+        text: The URL or the path.
+        path: What messages call it, for example `log_archive`.
+    """
+    why = _refusal(text)
+    return [] if why is None else [Problem(path, f"found {_shown(text)}, {why}")]
+
+
+def _refusal(text: str) -> str | None:
+    """Return why the URL of an archive is not allowed. None: it is."""
+    url = _as_url(text)
+    if not text.isprintable():
+        return "which has characters that cannot be printed; remove them"
+    if "://" not in url:
+        return f"allowed is {ALLOWED}; write the whole path of a folder"
+    try:
+        scheme, place = urlsplit(url)[:2]
+    except ValueError as error:
+        return f"which is not a URL: {error}; allowed is {ALLOWED}"
+    if scheme == "file":
+        relative = "which is not an absolute path; write file:///path, so that every reader finds one folder"
+        return None if url.startswith(f"{FILE_SCHEME}/") else relative
+    if scheme not in PACKAGES:
+        return f"allowed is {ALLOWED}; use one of these"
+    if passwords_of(url) or "@" in place or _has_user(url):
+        return (
+            "which contains credentials; leave them out: they are taken from the environment, as Pulumi takes them for "
+            "its backends"
+        )
+    if not place:
+        return f"which names no bucket or container; allowed is {ALLOWED}"
+    if find_spec(PACKAGES[scheme]) is None:
+        extra = "torchx-pulumi[s3]" if scheme == "s3" else PACKAGES[scheme]
+        return f"which needs the package {PACKAGES[scheme]}; install `{extra}`"
+    return None
+
+
+def open_archive(url: str) -> Archive:
+    """Return the archive of a URL. Nothing is read, written or requested.
+
+    Args:
+        url: The URL or the path, as `check_archive_url` allows it.
+
+    Raises:
+        InvalidJobError: The URL is not allowed, or the package that its kind needs is not installed.
+    """
+    problems = check_archive_url(url, "log_archive")
+    if problems:
+        raise invalid_job("log archive", problems)
+    place = _as_url(url)
+
+    def open_files() -> Store:
+        store = open_store(place, REQUEST_TIMEOUT_S)
+        if store is None:
+            raise OSError(f"objects at {place.partition('?')[0]} cannot be accessed: no client is installed")
+        return store
+
+    return Archive(open_files, without_password(url))
+
+
+def archive_place(url: str) -> str:
+    """Return what is equal for all forms of an archive's URL; the text itself if it is not allowed.
+
+    >>> archive_place("/logs/") == archive_place("file:///logs"), archive_place("s3://logs/") == "s3://logs"
+    (True, True)
+    """
+    place = _as_url(url)
+    folder = backend_folder(place)
+    return place.rstrip("/") if folder is None else str(folder)
+
+
+def _as_url(text: str) -> str:
+    """Return an absolute path as a URL, and another text unchanged."""
+    return f"{FILE_SCHEME}{quote(str(Path(text)))}" if text.startswith("/") else text
+
+
+def _has_user(url: str) -> bool:
+    """Return whether the endpoint has a user, also without a scheme: `endpoint=user:password@host`."""
+    return any("@" in endpoint for endpoint in parse_qs(url.partition("?")[2]).get("endpoint", ()))
+
+
+def _shown(text: str) -> str:
+    """Return a text for messages: without credentials, also where it is no URL."""
+    if "://" not in text:
+        _, at, rest = text.rpartition("@")
+        return repr(f"***@{rest}" if at and not text.startswith("/") else text)
+    start, mark, _ = text.partition("?")
+    return repr(without_password(f"{start}{mark}***" if _has_user(text) else text))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive.archive import Archive
-from torchx_pulumi.log_archive.copying import copy_log
-from torchx_pulumi.log_archive.runs import ArchivedJob, ContainerRunRef, runs_of_pod
+from torchx_pulumi.log_archive.archive import Archive, ArchivedJob
+from torchx_pulumi.log_archive.copying import LogCopy
 from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers import find_backend
@@ -51,7 +49,7 @@ def copying_logs(
     archive: Archive,
     job: ArchivedJob,
     run: Run,
-    pods: Sequence[Mapping[str, Any]] | None = None,
+    pods: Sequence[Manifest] | None = None,
     *,
     progress: ProgressCallback,
 ) -> Iterator[None]:
@@ -69,132 +67,96 @@ def copying_logs(
         pods: Pods with the job's name as they were observed. None: they are listed.
         progress: Takes lines of progress and warnings.
     """
-    copier = _Copier(cluster=cluster, archive=archive, job=job, run=run, progress=progress)
-    copier.begin(pods)
+    runs: list[PodRun] = []
+    try:
+        if pods is None:
+            pods = cluster.list(POD, job.namespace, find_backend(job.scheduler).pod_selector(job.job_name))
+        runs = [found for pod in pods if owns(run, pod) for found in runs_of_pod(pod)]
+        whole = {*archive.index(job.folder)} if runs else set()
+        runs = [found for found in runs if job.key(found) not in whole]
+    except (TorchxPulumiError, OSError) as error:
+        why = os_error_reason(error, ADVICE) if isinstance(error, OSError) else str(error)
+        progress(f"warning: no logs of app {job.app_id} are copied to {archive.name}: {why}")
+    if runs:
+        where = f"{len(runs)} container{'s' if len(runs) > 1 else ''} of app {job.app_id}"
+        progress(f"copying the logs of {where} to {archive.name} before the pods are deleted")
+    stop = LogStop()
+    running, ended = [found for found in runs if found.running], [found for found in runs if not found.running]
+    room = threading.BoundedSemaphore(READ_AT_ONCE)
+    copies = [
+        # Who follows takes no room: it stays until the pods are deleted.
+        *(
+            _Copy(LogCopy(cluster, archive, job, found, follow=True, stop=stop), nullcontext())
+            for found in running[:AT_ONCE]
+        ),
+        *(_Copy(LogCopy(cluster, archive, job, found, stop=stop), room) for found in [*ended, *running[AT_ONCE:]]),
+    ]
+    for copy in copies:
+        copy.start()
+    end = time.monotonic() + BEFORE_S
+    for copy in copies:
+        left_s = max(end - time.monotonic(), 0)
+        if copy.log.follow:
+            copy.log.opened.wait(left_s)
+        else:
+            copy.join(left_s)
     try:
         yield
     except BaseException:
-        copier.give_up()
+        for copy in copies:
+            copy.log.keep_partial = False
+        stop.set()
+        _join(copies, STORE_S)
         raise
-    copier.finish()
+    waits = [copy for copy in copies if copy.is_alive()]
+    if waits:
+        progress(f"waiting at most {BOUND_S:.0f} s for the ends of {len(waits)} logs: {_names(waits)}")
+    _join(waits, BOUND_S)
+    stop.set()
+    _join(waits, STORE_S)
+    for line in _report(copies, archive.name):
+        progress(line)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Copier:
-    cluster: PodReader
-    archive: Archive
-    job: ArchivedJob
-    run: Run
-    progress: ProgressCallback
-    stop: LogStop = field(default_factory=LogStop)
-    keep_partial: bool = True
-    room: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(READ_AT_ONCE))
-    copies: list[_Copy] = field(default_factory=list)
-
-    def begin(self, pods: Sequence[Mapping[str, Any]] | None) -> None:
-        """Copy the logs of ended containers, and begin to follow the others."""
-        refs = self._missing(pods)
-        if not refs:
-            return
-        where = f"{len(refs)} container{'s' if len(refs) > 1 else ''} of app {self.job.app_id}"
-        self.progress(f"copying the logs of {where} to {self.archive.name} before the pods are deleted")
-        running = [ref for ref in refs if ref.running]
-        ended = [ref for ref in refs if not ref.running]
-        self.copies = [
-            *(_Copy(self, ref, follow=True) for ref in running[:AT_ONCE]),
-            *(_Copy(self, ref, follow=False) for ref in [*ended, *running[AT_ONCE:]]),
-        ]
-        for copy in self.copies:
-            copy.start()
-        end = time.monotonic() + BEFORE_S
-        for copy in self.copies:
-            left_s = max(end - time.monotonic(), 0)
-            if copy.follow:
-                copy.opened.wait(left_s)
-            else:
-                copy.join(left_s)
-
-    def finish(self) -> None:
-        """Wait for the copies, store what came of the others, and report what is missing."""
-        waits = [copy for copy in self.copies if copy.is_alive()]
-        if waits:
-            self.progress(f"waiting at most {BOUND_S:.0f} s for the ends of {len(waits)} logs: {_names(waits)}")
-        _join(waits, BOUND_S)
-        self.stop.set()
-        _join(waits, STORE_S)
-        by_failure: dict[str, list[_Copy]] = {}
-        for copy in self.copies:
-            failure = copy.failure or ("the archive did not take it in time" if copy.is_alive() else "")
-            by_failure.setdefault(failure, []).append(copy)
-        there = by_failure.pop("", [])
-        name = self.archive.name
-        for failure, failed in [*by_failure.items()][:SHOWN]:
-            self.progress(f"warning: not copied to {name}: the logs of {_names(failed)}: {failure}")
-        others = [copy for failed in [*by_failure.values()][SHOWN:] for copy in failed]
-        if others:
-            self.progress(f"warning: not copied to {name} for similar reasons: {_names(others)}")
-        partial = [copy for copy in there if not copy.complete]
-        if partial:
-            self.progress(f"warning: copied without their ends to {name}: the logs of {_names(partial)}")
-        whole = len(there) - len(partial)
-        if whole:
-            self.progress(f"{whole} log{'s' if whole > 1 else ''} copied to {name}")
-
-    def give_up(self) -> None:
-        """End the copies and store nothing of those without an end."""
-        self.keep_partial = False
-        self.stop.set()
-        _join(self.copies, STORE_S)
-
-    def _missing(self, pods: Sequence[Mapping[str, Any]] | None) -> list[ContainerRunRef]:
-        """Return the runs that the archive does not have as a whole."""
-        try:
-            if pods is None:
-                selector = find_backend(self.job.scheduler).pod_selector(self.job.job_name)
-                pods = self.cluster.list(POD, self.job.namespace, selector)
-            mine = [_with_namespace(pod, self.job.namespace) for pod in pods if owns(self.run, pod)]
-            refs = [ref for pod in mine for ref in runs_of_pod(pod)]
-            known = {key.run for key in self.archive.index(self.job) if not key.partial} if refs else set()
-            return [ref for ref in refs if ref.key(self.job).run not in known]
-        except TorchxPulumiError as error:
-            why = str(error)
-        except OSError as error:
-            why = os_error_reason(error, ADVICE)
-        self.progress(f"warning: no logs of app {self.job.app_id} are copied to {self.archive.name}: {why}")
-        return []
+def _report(copies: Sequence[_Copy], name: str) -> Iterator[str]:
+    """Yield what was not copied to an archive, each reason once, and what was."""
+    by_failure: dict[str, list[_Copy]] = {}
+    for copy in copies:
+        failure = copy.failure or ("the archive did not take it in time" if copy.is_alive() else "")
+        by_failure.setdefault(failure, []).append(copy)
+    there = by_failure.pop("", [])
+    for failure, failed in [*by_failure.items()][:SHOWN]:
+        yield f"warning: not copied to {name}: the logs of {_names(failed)}: {failure}"
+    others = [copy for failed in [*by_failure.values()][SHOWN:] for copy in failed]
+    if others:
+        yield f"warning: not copied to {name} for similar reasons: {_names(others)}"
+    partial = [copy for copy in there if not copy.complete]
+    if partial:
+        yield f"warning: copied without their ends to {name}: the logs of {_names(partial)}"
+    whole = len(there) - len(partial)
+    if whole:
+        yield f"{whole} log{'s' if whole > 1 else ''} copied to {name}"
 
 
 class _Copy(threading.Thread):
     """One copy. A daemon: an archive that does not answer cannot keep the process running."""
 
-    def __init__(self, copier: _Copier, ref: ContainerRunRef, *, follow: bool) -> None:
-        super().__init__(daemon=True, name=f"log of {ref.pod}")
-        self.ref = ref
-        self.follow = follow
-        self.opened = threading.Event()
+    def __init__(self, log: LogCopy, room: AbstractContextManager[object]) -> None:
+        super().__init__(daemon=True, name=f"log of {log.run.pod}")
+        self.log = log
         self.failure = ""
+        """Why it failed. Empty: it did not, or not yet."""
         self.complete = False
-        self._copier = copier
+        self._room = room
 
     def run(self) -> None:
         """Copy the log."""
-        copier = self._copier
         try:
-            # Who follows takes no room: it stays until the pods are deleted.
-            with nullcontext() if self.follow else copier.room:
-                if copier.stop.is_set():
+            with self._room:
+                if self.log.stop.is_set():
                     self.failure = "there was no time left for it"
                     return
-                found = copy_log(
-                    copier.cluster,
-                    copier.archive,
-                    copier.job,
-                    self.ref,
-                    follow=self.follow,
-                    stop=copier.stop,
-                    keep_partial=lambda: copier.keep_partial,
-                    opened=self.opened.set,
-                )
+                found = self.log.make()
                 self.complete = found is not None and found.complete
         except ClusterError as error:
             self.failure = str(error)
@@ -203,8 +165,6 @@ class _Copy(threading.Thread):
             self.failure = os_error_reason(error, ADVICE)
         except Exception as error:  # noqa: BLE001 - reported; a copy never stops the command
             self.failure = f"{type(error).__name__}: {error}"
-        finally:
-            self.opened.set()
 
 
 def _join(copies: Sequence[_Copy], seconds: float) -> None:
@@ -215,12 +175,6 @@ def _join(copies: Sequence[_Copy], seconds: float) -> None:
 
 def _names(copies: Sequence[_Copy]) -> str:
     """Return pods and containers for messages."""
-    runs = (f" (run {copy.ref.restarts + 1})" if copy.ref.restarts else "" for copy in copies)
-    return listed([f"{copy.ref.pod}/{copy.ref.container}{run}" for copy, run in zip(copies, runs, strict=True)], SHOWN)
-
-
-def _with_namespace(pod: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    """Return a pod whose metadata has a namespace."""
-    if text_at(pod, "metadata", "namespace"):
-        return pod
-    return {**pod, "metadata": {**(pod.get("metadata") or {}), "namespace": namespace}}
+    runs = [copy.log.run for copy in copies]
+    names = [f"{run.pod}/{run.container}{f' (run {run.restarts + 1})' if run.restarts else ''}" for run in runs]
+    return listed(names, SHOWN)

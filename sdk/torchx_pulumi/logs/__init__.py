@@ -1,8 +1,7 @@
 """Logs of a pod's containers, for all schedulers and the command line."""
 
-from torchx_pulumi.logs.clock import LogClock, SystemClock
 from torchx_pulumi.logs.query import LogQuery
-from torchx_pulumi.logs.reading import read_lines
-from torchx_pulumi.logs.stopping import LogStop
+from torchx_pulumi.logs.reading import read_source
+from torchx_pulumi.logs.sources import LogClock, LogStop
 
-__all__ = ["LogClock", "LogQuery", "LogStop", "SystemClock", "read_lines"]
+__all__ = ["LogClock", "LogQuery", "LogStop", "read_source"]

@@ -1,29 +1,51 @@
-"""The lines of a query, from one container or merged from several."""
+"""The lines of a query across interrupted streams, restarts and retries, from one container or merged from several."""
 
 from __future__ import annotations
 
 import heapq
 import queue
+import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field, replace
 
-from torchx_pulumi.kube import PodReader
-from torchx_pulumi.logs.clock import LogClock, SystemClock
-from torchx_pulumi.logs.containers import LoggedContainer, chosen_containers, no_previous, not_started
-from torchx_pulumi.logs.following import ContainerLog
-from torchx_pulumi.logs.query import Limits, LogQuery, limits_of
-from torchx_pulumi.logs.resuming import Line
-from torchx_pulumi.logs.sources import POLL_S, LogSource, PodSource
-from torchx_pulumi.logs.stopping import LogStop
+from torchx_pulumi.logs.query import (
+    LoggedContainer,
+    LogQuery,
+    checked,
+    chosen_containers,
+    logger,
+    no_previous,
+    not_started,
+)
+from torchx_pulumi.logs.resuming import Line, ResumedLog
+from torchx_pulumi.logs.sources import POLL_S, LogClock, LogSource, LogStop
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
+from torchx_pulumi.model.timestamps import to_nanoseconds
 from torchx_pulumi.runs.waiting import Patience
 
+SILENCE_S = 20.0
+"""Seconds without a line after which the state of the app and the connection are checked."""
+
 SILENCE_OF_SEVERAL_S = 5.0
-"""Longest silence of one of several containers, after which a waiting thread checks whether it may end."""
+"""The same for one of several containers: the thread that waits checks whether it may end."""
+
+TRIES = 6
+"""Failed attempts in a row after which a read that does not follow the log fails."""
 
 FIRST_TRIES = 4
 """Attempts to reach a cluster that has never answered: it may be the wrong one."""
+
+LAST_S = 60.0
+"""Seconds for which the cluster may be unreachable when only the last lines of an ended app are missing."""
+
+REFUSED = ("Unauthorized", "Forbidden")
+"""Reasons of a ClusterError for denied access."""
+
+PASSING = ("NotFound", "BadRequest")
+"""Temporary reasons: while a pod is replaced or starts, only the pod or only its log may exist."""
 
 AHEAD = 1000
 """Lines that are read ahead of the caller."""
@@ -35,35 +57,6 @@ Labelled = tuple[str, Line]
 """A container and a line of it."""
 
 
-def read_lines(
-    cluster: PodReader,
-    query: LogQuery,
-    *,
-    ended: Callable[[], bool] = lambda: False,
-    label: Label | None = None,
-    clock: LogClock | None = None,
-    stop: LogStop | None = None,
-) -> Iterator[str]:
-    r"""Return the lines of a query, each ending in `\n`. Closing the iterator closes the connections.
-
-    Args:
-        cluster: Cluster of the pod.
-        query: The query. It is validated at once; nothing is read before the first line is requested.
-        ended: Returns whether the app has ended. Called only for a followed log, by one thread at a time.
-        label: Returns the prefix of a container's lines. None: `[container] ` for several containers, else none.
-        clock: The clock. None: that of the machine.
-        stop: Ends the reading from any thread. None: nothing does.
-
-    Raises:
-        InvalidJobError: The query is not valid.
-        ClusterError: No such pod or container, no log yet, no permission, or no answer.
-    """
-    clock = clock or SystemClock()
-    followed = query.follow and not query.previous
-    source = PodSource(cluster, query, ended=ended if followed else lambda: True, clock=clock)
-    return read_source(source, query, label=label, clock=clock, stop=stop)
-
-
 def read_source(
     source: LogSource,
     query: LogQuery,
@@ -72,52 +65,63 @@ def read_source(
     clock: LogClock | None = None,
     stop: LogStop | None = None,
 ) -> Iterator[str]:
-    """Return the lines of a query in a source; arguments and errors as of `read_lines`."""
-    return _lines(source, query, limits_of(query), label, clock or SystemClock(), stop or LogStop())
+    r"""Return the lines of a query in a source, each ending in `\n`. Closing the iterator closes the connections.
+
+    Args:
+        source: Where the log is.
+        query: The query. It is validated at once; nothing is read before the first line is requested.
+        label: Returns the prefix of a container's lines. None: `[container] ` for several containers, else none.
+        clock: The clock. None: that of the machine.
+        stop: Ends the reading from any thread. None: nothing does.
+
+    Raises:
+        InvalidJobError: The query is not valid.
+        ClusterError: No such pod or container, no log yet, no permission, or no answer.
+    """
+    return _lines(source, checked(query), label, clock or LogClock(), stop or LogStop())
 
 
-def _lines(
-    source: LogSource, query: LogQuery, limits: Limits, label: Label | None, clock: LogClock, outer: LogStop
-) -> Iterator[str]:
-    follow = query.follow and not query.previous
+def _lines(source: LogSource, query: LogQuery, label: Label | None, clock: LogClock, outer: LogStop) -> Iterator[str]:
     # The end of the block ends the threads of this read only.
     with outer.closing(LogStop()) as stop:
-        found = _containers(source, clock, stop, follow=follow)
+        found = _containers(source, query, clock, stop)
         if found is None and stop.is_set():
             return
         if found is None:
             raise source.absent()
         chosen = chosen_containers(found, query)
         several = len(chosen) > 1
-        silence = {"silence_s": SILENCE_OF_SEVERAL_S} if several else {}
-        logs = [ContainerLog(source, query, limits, item.name, clock=clock, stop=stop, **silence) for item in chosen]
-        if not follow:
-            merged = _merged_by_time([*zip(chosen, logs, strict=True)], query, limits)
+        silence_s = SILENCE_OF_SEVERAL_S if several else SILENCE_S
+        logs = [_ContainerLog(source, query, item, clock, stop, silence_s) for item in chosen]
+        if not query.follow:
+            merged = _merged_by_time(logs, query)
         elif several:
-            merged = _followed(logs, limits, stop)
+            merged = _followed(logs, stop)
         else:
-            merged = _labelled(logs[0], logs[0].follow(), limits)
+            merged = logs[0].follow()
         label = label or (lambda name: f"[{name}] " if several else "")
-        pattern = limits.pattern
+        pattern = re.compile(query.regex or "")
+        since_ns = 0 if query.since is None else to_nanoseconds(query.since)
+        until_ns = sys.maxsize if query.until is None else to_nanoseconds(query.until)
         with closing(merged):  # type: ignore[type-var]  # they are generators
             for name, line in merged:
+                if line.at_ns > until_ns and not (several and query.follow):
+                    return
+                if not since_ns <= line.at_ns <= until_ns:
+                    continue
                 shown = f"{line.stamp} {line.text}" if query.timestamps and line.stamp else line.text
-                if pattern is None or pattern.search(line.text) or pattern.search(shown):
+                if pattern.search(line.text) or pattern.search(shown):
                     yield f"{label(name)}{shown}\n"
 
 
-def _containers(source: LogSource, clock: LogClock, stop: LogStop, *, follow: bool) -> Sequence[LoggedContainer] | None:
-    """Return the pod's containers, and wait for the pod if its log is followed.
-
-    Returns:
-        None: The pod does not exist, the app ended without it, or the reading has to end.
-    """
+def _containers(source: LogSource, query: LogQuery, clock: LogClock, stop: LogStop) -> Sequence[LoggedContainer] | None:
+    """Return the pod's containers, and wait for the pod if its log is followed. None: it is absent or not read."""
     after: float | None = None
     patience, answered, failures = Patience(), False, 0
     while True:
         try:
             observed = source.observe(after, stop)
-            if observed is None or observed.containers is not None or observed.over or not follow:
+            if observed is None or observed.containers is not None or observed.over or not query.follow:
                 return None if observed is None else observed.containers
             patience.answered()
             answered, failures = True, 0
@@ -131,47 +135,169 @@ def _containers(source: LogSource, clock: LogClock, stop: LogStop, *, follow: bo
         after = clock.monotonic()
 
 
-def _labelled(log: ContainerLog, lines: Iterator[Line], limits: Limits) -> Iterator[Labelled]:
-    """Yield the lines between `since` and `until` with the name of their container."""
-    with closing(lines):  # type: ignore[type-var]  # they are generators
-        for line in lines:
-            if limits.until_ns is not None and line.at_ns > limits.until_ns:
+@dataclass(slots=True)
+class _ContainerLog:
+    """Reads one container's log, without lost or repeated lines."""
+
+    source: LogSource
+    query: LogQuery
+    container: LoggedContainer
+    """The container as it was observed first."""
+    clock: LogClock
+    stop: LogStop
+    silence_s: float
+    log: ResumedLog = field(init=False)
+    failures: int = 0
+    """Failures in a row."""
+    failing_since: float | None = None
+    """Time of the first of them."""
+    patience: Patience = field(default_factory=Patience)
+    worked: bool = False
+    """A line or a state was read."""
+
+    def __post_init__(self) -> None:
+        query, name = self.query, self.container.name
+        self.log = ResumedLog(
+            lambda options: self.stop.closing(self.source.open(name, options)),
+            since=query.since,
+            tail_lines=query.tail_lines,
+        )
+
+    def once(self) -> Iterator[Labelled]:
+        """Yield the current lines, or raise an error that says why there is none."""
+        previous = self.query.previous
+        while not self.stop.is_set():
+            try:
+                yield from self._read(follow=False, previous=previous)
                 return
-            if limits.since_ns is None or line.at_ns >= limits.since_ns:
-                yield log.container, line
+            except ClusterError as error:
+                if error.reason == "NotFound":
+                    raise ClusterError(f"{error}; it was there a moment ago", reason=error.reason) from None
+                if previous and "previous terminated container" in str(error):
+                    raise no_previous(self.query, self.container) from None
+                self._fail(error, last=True)
+
+    def follow(self) -> Iterator[Labelled]:
+        """Yield lines until the app has ended and all lines were returned.
+
+        Raises:
+            ClusterError: The pod never existed, the container never started, or the cluster remains unreachable.
+        """
+        attached = exhausted = None
+        seen = False
+        after: float | None = None
+        while not self.stop.is_set():
+            done = False
+            try:
+                observed = self.source.observe(after, self.stop)
+                if observed is None:
+                    return
+                # The end is determined before the last read, so no line is written between the two.
+                done = observed.over or (self.query.until is not None and self.clock.now() > self.query.until)
+                found = next((item for item in observed.containers or () if item.name == self.container.name), None)
+                current = None if found is None else found.current
+                if found is None or current is None or exhausted == current:
+                    if done and not seen:
+                        raise self.source.absent() if found is None else not_started(self.query, found)
+                    if done:
+                        return
+                    self._works()
+                    continue
+                seen = True
+                if attached not in (None, current) and found.previous == attached != exhausted:
+                    yield from self._rest_of_previous()
+                attached = current
+                yield from self._read(follow=found.running and not done)
+                if done:
+                    return
+                if not found.running:
+                    exhausted = current
+            except ClusterError as error:
+                if done and error.reason == "NotFound" and self.log.last_ns:
+                    logger.warning("the end of the log of %s went with its pod: %s", self.query.pod, error)
+                    return
+                self._fail(error, last=done)
+            finally:
+                after = self.clock.monotonic()
+
+    def _rest_of_previous(self) -> Iterator[Labelled]:
+        """Yield the lines of the previous run that were written after its stream ended."""
+        try:
+            yield from self._read(follow=False, previous=True)
+        except ClusterError as error:
+            if error.retryable or error.reason in REFUSED:
+                raise
+            logger.warning("the end of an earlier run of %s cannot be read any more: %s", self.query.pod, error)
+
+    def _read(self, *, follow: bool, previous: bool = False) -> Iterator[Labelled]:
+        """Yield the new lines of one stream. Further parts of a line are lines of their own."""
+        silence_s = None
+        if follow:
+            until = self.query.until
+            left_s = self.silence_s if until is None else (until - self.clock.now()).total_seconds()
+            silence_s = min(self.silence_s, max(left_s, 0.1))
+        try:
+            for line in self.log.read(follow=follow, previous=previous, silence_s=silence_s):
+                self._works()
+                if not line.continues:
+                    yield self.container.name, line
+                elif line.text:
+                    yield self.container.name, replace(line, text=line.text.removeprefix("\r"))
+        except ClusterError as error:
+            # The container wrote nothing for a while.
+            if not follow or error.reason != "Silent":
+                raise
+        self._works()
+
+    def _works(self) -> None:
+        self.failures = 0
+        self.failing_since = None
+        self.patience.answered()
+        self.worked = True
+
+    def _fail(self, error: ClusterError, *, last: bool) -> None:
+        """Wait before the next attempt, or raise the error.
+
+        Args:
+            error: Error of the attempt.
+            last: The app has ended, which limits the time of further attempts.
+        """
+        if self.stop.is_set():
+            return
+        self.failures += 1
+        now = self.clock.monotonic()
+        self.failing_since = now if self.failing_since is None else self.failing_since
+        may_pass, over = error.retryable, self.failures >= TRIES
+        if self.query.follow:
+            # The pod changes, or access worked before. A temporary refusal counts as no answer.
+            passing = error.reason in PASSING
+            may_pass = may_pass or (not last if passing else self.worked and error.reason != DIFFERENT_CLUSTER)
+            over = self.patience.failed(ClusterError(str(error), retryable=error.retryable or passing), now)
+            over = now - self.failing_since > LAST_S if last else over
+        if over or not may_pass or (last and error.reason == "NotStarted"):
+            raise error
+        if self.failures == 1 and error.reason not in ("NotStarted", "NotFound"):
+            logger.info("the log of %s was interrupted and is read again from there: %s", self.query.pod, error)
+        self.clock.wait(min(0.1 * 2**self.failures, 3.0), self.stop)
 
 
-def _merged_by_time(
-    logs: Sequence[tuple[LoggedContainer, ContainerLog]], query: LogQuery, limits: Limits
-) -> Iterator[Labelled]:
+def _merged_by_time(logs: Sequence[_ContainerLog], query: LogQuery) -> Iterator[Labelled]:
     """Yield the current lines of containers, sorted by time. Of several, those without such a run are skipped."""
-    begun = [item for item in logs if (item[0].previous if query.previous else item[0].current) is not None]
+    run = "previous" if query.previous else "current"
+    begun = [log for log in logs if getattr(log.container, run) is not None]
     if not begun:
-        first = logs[0][0]
+        first = logs[0].container
         raise no_previous(query, first) if query.previous and first.current else not_started(query, first)
-    lines = [_labelled(log, _explained(container, log, query), limits) for container, log in begun]
-    yield from heapq.merge(*lines, key=lambda item: item[1].at_ns)
+    yield from heapq.merge(*(log.once() for log in begun), key=lambda item: item[1].at_ns)
 
 
-def _explained(container: LoggedContainer, log: ContainerLog, query: LogQuery) -> Iterator[Line]:
-    """Yield the current lines of a log, or raise an error that says why there is none."""
-    try:
-        yield from log.once()
-    except ClusterError as error:
-        if error.reason == "NotFound":
-            raise ClusterError(f"{error}; it was there a moment ago", reason=error.reason) from None
-        if query.previous and "previous terminated container" in str(error):
-            raise no_previous(query, container) from None
-        raise
-
-
-def _followed(logs: Sequence[ContainerLog], limits: Limits, stop: LogStop) -> Iterator[Labelled]:
+def _followed(logs: Sequence[_ContainerLog], stop: LogStop) -> Iterator[Labelled]:
     """Follow several containers, each in a thread."""
     come: queue.Queue[Labelled | Exception | None] = queue.Queue(AHEAD)
 
-    def read(log: ContainerLog) -> None:
+    def read(log: _ContainerLog) -> None:
         try:
-            for labelled in _labelled(log, log.follow(), limits):
+            for labelled in log.follow():
                 come.put(labelled)
         except Exception as error:  # noqa: BLE001 - raised again in the calling thread
             come.put(error)
@@ -193,15 +319,11 @@ def _followed(logs: Sequence[ContainerLog], limits: Limits, stop: LogStop) -> It
                 yield item
     finally:
         stop.set()
-        _release(threads, come)
-
-
-def _release(threads: Sequence[threading.Thread], come: queue.Queue[Labelled | Exception | None]) -> None:
-    """End threads that wait for room in the queue. A thread that waits for a line ends at its next timeout."""
-    for _ in range(20):
-        while not come.empty():
-            come.get_nowait()
-        for thread in threads:
-            thread.join(0.01)
-        if not any(thread.is_alive() for thread in threads):
-            return
+        # Threads that wait for room in the queue. One that waits for a line ends at its next timeout.
+        for _ in range(20):
+            while not come.empty():
+                come.get_nowait()
+            for thread in threads:
+                thread.join(0.01)
+            if not any(thread.is_alive() for thread in threads):
+                break

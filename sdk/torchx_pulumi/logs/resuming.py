@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from torchx_pulumi.kube import LogLines
-from torchx_pulumi.logs.stopping import LogStop
-from torchx_pulumi.model.timestamps import EPOCH, SECOND_NS, parse_nanoseconds
+from torchx_pulumi.model.timestamps import EPOCH, SECOND_NS, parse_nanoseconds, to_nanoseconds
 
 SLACK_NS = SECOND_NS
 """Time by which a line may be older than the previous one.
@@ -64,116 +64,12 @@ class _Begun:
 
     at_ns: int
     stamp: str
-    head: str
-    """Its first characters that were read."""
-    read: int
-    """Characters that this stream returned of it."""
     skip: int | None
     """Characters that were delivered before. None: all."""
-
-
-class _Delivered:
-    """The lines delivered in the last seconds: where to resume, and which lines to skip.
-
-    A line is identified by its time and its first characters, which limits the memory for long lines.
-    """
-
-    def __init__(self, *, from_the_end: bool) -> None:
-        self.last_ns = 0
-        """Time of the latest line."""
-        self._line_ns = 0
-        """Time of the last line of the current stream, which counts for a line without one."""
-        self._window: deque[tuple[int, str]] = deque()
-        self._older_ns: int | None = None
-        """Lines up to this time that come before the first known one are left out. None: there are none."""
-        self._from_the_end = from_the_end
-        self._any = False
-        self._again: Counter[tuple[int, str]] = Counter()
-        self._matched = True
-        self._begun: _Begun | None = None
-        self._partial: tuple[tuple[int, str], int] | None = None
-        """The line that was partly delivered, and the number of its delivered characters."""
-
-    @property
-    def resume_at(self) -> datetime | None:
-        """Return the time from which to read again. None: nothing was delivered."""
-        return EPOCH + timedelta(seconds=self._resume_ns // SECOND_NS) if self._any else None
-
-    @property
-    def _resume_ns(self) -> int:
-        return (self.last_ns - SLACK_NS) // SECOND_NS * SECOND_NS
-
-    def begin_again(self) -> None:
-        """Prepare for a stream that begins at `resume_at`."""
-        self._again = Counter(self._window)
-        self._matched = not self._again
-        self._begun = None
-        self._line_ns = 0
-
-    def take(self, raw: str) -> Line | None:
-        """Record a line of the stream, or a part of one. Return what is new of it. None: nothing."""
-        begun = self._begun
-        if begun is None:
-            line = read_line(raw, self._line_ns)
-            self._line_ns = line.at_ns
-            begun = _Begun(line.at_ns, line.stamp, "", 0, self._delivered_of(line))
-        else:
-            ended = raw.endswith("\n")
-            line = Line(begun.at_ns, begun.stamp, raw[:-1] if ended else raw, ended)
-        self._begun = None if line.ended else begun
-        begun.head += line.text[: HEAD - len(begun.head)]
-        continues = begun.read > 0 or bool(begun.skip)
-        read, begun.read = begun.read, begun.read + len(line.text)
-        if begun.skip is None:
-            return None
-        if not self._any:
-            self._any = True
-            self._older_ns = begun.at_ns if self._from_the_end else None
-        self.last_ns = max(self.last_ns, begun.at_ns)
-        if line.ended:
-            self._partial = None
-            self._remember((begun.at_ns, begun.head))
-        else:
-            self._partial = ((begun.at_ns, begun.head), max(begun.read, begun.skip))
-        text = line.text[max(begun.skip - read, 0) :]
-        return Line(begun.at_ns, begun.stamp, text, line.ended, continues) if text or line.ended else None
-
-    def _remember(self, key: tuple[int, str]) -> None:
-        self._window.append(key)
-        while self._window and self._window[0][0] < self._resume_ns:
-            self._window.popleft()
-        if len(self._window) > MOST:
-            self._window.popleft()
-            self._older_ns = self._window[0][0]
-
-    def _delivered_of(self, line: Line) -> int | None:
-        """Return the number of delivered characters of a line. None: all of them."""
-        found = self._replayed(line)
-        if found is not None:
-            self._again[found] -= 1
-            self._matched = True
-            return None
-        if self._partial is not None:
-            (at_ns, head), count = self._partial
-            if line.at_ns == at_ns and (line.text.startswith(head) or head.startswith(line.text)):
-                self._matched = True
-                return count
-        if not self._matched and self._older_ns is not None and line.at_ns <= self._older_ns:
-            return None
-        # Delivered lines come first. Missing ones were removed by a rotation of the log.
-        self._again.clear()
-        self._matched = True
-        return 0
-
-    def _replayed(self, line: Line) -> tuple[int, str] | None:
-        key = (line.at_ns, line.text[:HEAD])
-        if self._again[key] > 0:
-            return key
-        if line.ended or len(line.text) >= HEAD:
-            return None
-        # The first part of a line may be shorter than the characters that identify it.
-        begins = (known for known in self._again if known[0] == line.at_ns and known[1].startswith(line.text))
-        return next((known for known in begins if self._again[known] > 0), None)
+    head: str = ""
+    """Its first characters that were read."""
+    read: int = 0
+    """Characters that this stream returned of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,49 +83,50 @@ class StreamOptions:
     silence_s: float | None = None
 
 
+@dataclass
 class ResumedLog:
-    """The log of one container, read by one stream after the other."""
+    """The log of one container, read by one stream after the other.
 
-    def __init__(
-        self,
-        open_stream: Callable[[StreamOptions], LogLines],
-        stop: LogStop,
-        *,
-        since: datetime | None = None,
-        tail_lines: int | None = None,
-        with_rest: bool = False,
-        begins: Callable[[Line], None] = lambda _line: None,
-    ) -> None:
-        """Open nothing yet.
+    A stream begins with the lines of the last seconds before the interruption; those that were delivered are skipped. A
+    line is identified by its time and its first characters, which limits the memory for long lines.
+    """
 
-        Args:
-            open_stream: Opens a stream with times and newlines; errors as of `Logs.logs`.
-            stop: Ends the reading.
-            since: Time, with a zone, of the first line. None: all lines.
-            tail_lines: Number of lines at the end of the log to begin with. None: all lines.
-            with_rest: A last line without newline is returned where a followed stream ends. False: it is read again by
-                the next stream, because it may continue.
-            begins: Takes the first line of each stream before it counts; what it raises ends the stream.
-        """
-        self.finished = False
-        """The last stream was read to its end."""
-        self._open_stream = open_stream
-        self._stop = stop
-        self._since = since
-        self._tail_lines = tail_lines
-        self._with_rest = with_rest
-        self._begins = begins
-        self._delivered = _Delivered(from_the_end=tail_lines is not None)
-
-    @property
-    def last_ns(self) -> int:
-        """Return the time of the latest line in nanoseconds since 1970. 0: none was returned."""
-        return self._delivered.last_ns
+    open_stream: Callable[[StreamOptions], AbstractContextManager[LogLines]]
+    """Opens a stream with times and newlines, which ends with the block; errors as of `Logs.logs`."""
+    since: datetime | None = None
+    """Time, with a zone, of the first line. None: all lines."""
+    tail_lines: int | None = None
+    """Number of lines at the end of the log to begin with. None: all lines."""
+    with_rest: bool = False
+    """A last line without newline is returned where a followed stream ends. False: it is read again by the next stream,
+    because it may continue."""
+    begins: Callable[[Line], None] = lambda _line: None
+    """Takes the first line of each stream before it counts; what it raises ends the stream."""
+    finished: bool = False
+    """The last stream was read to its end."""
+    last_ns: int = 0
+    """Time of the latest line in nanoseconds since 1970. 0: there is none."""
+    _line_ns: int = 0
+    """Time of the last line of the current stream, which counts for a line without one."""
+    _window: deque[tuple[int, str]] = field(default_factory=deque)
+    """The delivered lines of the last seconds."""
+    _older_ns: int | None = None
+    """Lines up to this time that come before the first known one are left out. None: there are none."""
+    _again: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Those of them that the current stream has not returned again."""
+    _matched: bool = True
+    _begun: _Begun | None = None
+    _partial: tuple[tuple[int, str], int] | None = None
+    """The line that was partly delivered, and the number of its delivered characters."""
 
     @property
-    def resumes(self) -> bool:
-        """Return whether the next stream goes on, rather than being the first one."""
-        return self._delivered.resume_at is not None
+    def resume_at(self) -> datetime | None:
+        """Return the time from which to read again. None: nothing was delivered."""
+        return EPOCH + timedelta(seconds=self._resume_ns // SECOND_NS) if self.last_ns else None
+
+    @property
+    def _resume_ns(self) -> int:
+        return (self.last_ns - SLACK_NS) // SECOND_NS * SECOND_NS
 
     def read(self, *, follow: bool, previous: bool = False, silence_s: float | None = None) -> Iterator[Line]:
         """Yield the new lines of one stream, long or unfinished ones in parts.
@@ -243,28 +140,85 @@ class ResumedLog:
             ClusterError: As of `Logs.logs` and `LogLines`.
         """
         self.finished = False
-        resume_at = self._delivered.resume_at
-        self._delivered.begin_again()
+        resume_at = self.resume_at
+        self._again = Counter(self._window)
+        self._matched = not self._again
+        self._begun = None
+        self._line_ns = 0
         options = StreamOptions(
             follow=follow,
             previous=previous,
-            tail_lines=self._tail_lines if resume_at is None else None,
-            since=resume_at or self._since,
+            tail_lines=self.tail_lines if resume_at is None else None,
+            since=resume_at or self.since,
             silence_s=silence_s,
         )
         first = True
-        with self._stop.closing(self._open_stream(options)) as stream:
+        with self.open_stream(options) as stream:
             for raw in stream:
                 if first:
                     line = read_line(raw, 0)
-                    # A node stores a long line in blocks. A stream may begin inside a delivered line.
-                    if resume_at is not None and not line.stamp:
+                    # A node stores a long line in blocks. A stream may begin inside a delivered line, and that of an
+                    # archive begins with the log.
+                    if resume_at is not None and (not line.stamp or line.at_ns < to_nanoseconds(resume_at)):
                         continue
-                    self._begins(line)
+                    self.begins(line)
                     first = False
-                if follow and not self._with_rest and not raw.endswith("\n") and stream.finished:
+                if follow and not self.with_rest and not raw.endswith("\n") and stream.finished:
                     break
-                new = self._delivered.take(raw)
+                new = self._take(raw)
                 if new is not None:
                     yield new
             self.finished = stream.finished
+
+    def _take(self, raw: str) -> Line | None:
+        """Record a line of the stream, or a part of one. Return what is new of it. None: nothing."""
+        begun, line = self._begun, read_line(raw, self._line_ns)
+        if begun is None:
+            self._line_ns, text = line.at_ns, line.text
+            begun = _Begun(line.at_ns, line.stamp, self._delivered_of(line))
+        else:
+            text = raw.removesuffix("\n")
+        self._begun = None if line.ended else begun
+        start = begun.read
+        begun.read += len(text)
+        begun.head += text[: HEAD - len(begun.head)]
+        if begun.skip is None:
+            return None
+        if not self.last_ns and self.tail_lines is not None:
+            self._older_ns = begun.at_ns
+        self.last_ns = max(self.last_ns, begun.at_ns)
+        key = (begun.at_ns, begun.head)
+        self._partial = None if line.ended else (key, max(begun.read, begun.skip))
+        if line.ended:
+            self._window.append(key)
+            while self._window and self._window[0][0] < self._resume_ns:
+                self._window.popleft()
+            if len(self._window) > MOST:
+                self._window.popleft()
+                self._older_ns = self._window[0][0]
+        text = text[max(begun.skip - start, 0) :]
+        continues = start > 0 or begun.skip > 0
+        return Line(begun.at_ns, begun.stamp, text, line.ended, continues) if text or line.ended else None
+
+    def _delivered_of(self, line: Line) -> int | None:
+        """Return the number of delivered characters of a line. None: all of them."""
+        key = (line.at_ns, line.text[:HEAD])
+        if not self._again[key] and not line.ended and len(line.text) < HEAD:
+            # The first part of a line may be shorter than the characters that identify it.
+            same = (known for known in +self._again if known[0] == line.at_ns and known[1].startswith(line.text))
+            key = next(same, key)
+        if self._again[key]:
+            self._again[key] -= 1
+            self._matched = True
+            return None
+        if self._partial is not None:
+            (at_ns, head), count = self._partial
+            if line.at_ns == at_ns and (line.text.startswith(head) or head.startswith(line.text)):
+                self._matched = True
+                return count
+        if not self._matched and self._older_ns is not None and line.at_ns <= self._older_ns:
+            return None
+        # Delivered lines come first. Missing ones were removed by a rotation of the log.
+        self._again.clear()
+        self._matched = True
+        return 0

@@ -1,18 +1,19 @@
-"""Where the log of a pod is read from: `LogSource`, and its implementation over a cluster."""
+"""Where the log of a pod is read from (`LogSource`, `PodSource`), how reading waits, and what ends it."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Protocol
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from typing import Protocol, TypeVar
 
 from torchx_pulumi.kube import LogLines, Logs, PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs.clock import LogClock, SystemClock
-from torchx_pulumi.logs.containers import LoggedContainer, containers_of, no_pod
-from torchx_pulumi.logs.query import LogQuery
+from torchx_pulumi.logs.query import LoggedContainer, LogQuery, containers_of, no_pod
 from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
@@ -23,6 +24,66 @@ POLL_S = 1.0
 
 FIRST_S = 0.1
 """The same before the first success: a first connection may fail."""
+
+
+class LogClock:
+    """The clock of log reading: that of the machine."""
+
+    def now(self) -> datetime:
+        """Return the current time with its zone."""
+        return datetime.now(timezone.utc)
+
+    def monotonic(self) -> float:
+        """Return seconds of a monotonic clock."""
+        return time.monotonic()
+
+    def wait(self, seconds: float, stop: threading.Event) -> None:
+        """Wait for some seconds, or until `stop` is set."""
+        stop.wait(seconds)
+
+
+class Closable(Protocol):
+    """A stream of a log, or another `LogStop`."""
+
+    def close(self) -> None:
+        """End it. Called from any thread; further calls have no effect."""
+
+
+Item = TypeVar("Item", bound=Closable)
+
+
+class LogStop(threading.Event):
+    """An event that ends what several threads read, also where they wait for a line."""
+
+    def __init__(self) -> None:
+        """Begin unset."""
+        super().__init__()
+        self._lock = threading.Lock()
+        self._items: set[Closable] = set()
+
+    def set(self) -> None:
+        """End the reading. Does not wait for the threads."""
+        with self._lock:
+            super().set()
+            items = [*self._items]
+        for item in items:
+            item.close()
+
+    close = set
+
+    @contextlib.contextmanager
+    def closing(self, item: Item) -> Iterator[Item]:
+        """Close an item at the end of the block, or when the reading has to end; at once, if it has to already."""
+        with self._lock:
+            self._items.add(item)
+        if self.is_set():
+            item.close()
+        try:
+            yield item
+        finally:
+            with self._lock:
+                self._items.discard(item)
+            item.close()
 
 
 def open_stream(cluster: Logs, namespace: str, pod: str, container: str, options: StreamOptions) -> LogLines:
@@ -64,66 +125,49 @@ class LogSource(Protocol):
         """Return the error of a pod that does not exist."""
 
 
+@dataclass
 class PodSource:
     """The logs of a pod in its cluster, or from elsewhere once the pod is gone. Once ended, an app stays ended."""
 
-    def __init__(
-        self,
-        cluster: PodReader,
-        query: LogQuery,
-        *,
-        ended: Callable[[], bool] = lambda: True,
-        clock: LogClock | None = None,
-        instead: Callable[[str | None], LogSource | None] = lambda _uid: None,
-    ) -> None:
-        """Read nothing yet.
-
-        Args:
-            cluster: Cluster of the pod.
-            query: Names the pod, and the labels of its app for messages.
-            ended: Returns whether the app has ended. Called by one thread at a time.
-            clock: The clock. None: that of the machine.
-            instead: Returns where the log is while the pod does not exist, by the uid that the pod had. Uid None: it
-                was not observed. Result None: nowhere.
-        """
-        self._cluster = cluster
-        self._query = query
-        self._ended = ended
-        self._clock = clock or SystemClock()
-        self._instead = instead
-        self._uid: str | None = None
-        self._elsewhere: LogSource | None = None
-        self._lock = threading.Lock()
-        self._at: float | None = None
-        self._found: ObservedPod | ClusterError | None = None
-        self._every_s = FIRST_S
-        self._over = False
+    cluster: PodReader
+    query: LogQuery
+    """Names the pod, and the labels of its app for messages."""
+    ended: Callable[[], bool] = lambda: True
+    """Returns whether the app has ended. Called by one thread at a time."""
+    clock: LogClock = field(default_factory=LogClock)
+    instead: Callable[[str | None], LogSource | None] = lambda _uid: None
+    """Returns where the log is while the pod does not exist, by the uid that the pod had. Uid None: it was not
+    observed. Result None: nowhere."""
+    _uid: str | None = None
+    _elsewhere: LogSource | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _at: float | None = None
+    _found: ObservedPod | ClusterError | None = None
+    _every_s: float = FIRST_S
+    _over: bool = False
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
         """Return an observation that began after a time."""
         while not stop.is_set():
             with self._lock:
-                now = self._clock.monotonic()
+                now = self.clock.monotonic()
                 left_s = 0.0 if self._at is None else self._at + self._every_s - now
                 known = self._at is not None and (self._at > after if after is not None else left_s > 0)
                 if not known and left_s <= 0:
-                    self._at, self._found, known = now, self._observed(), True
+                    self._at, known = now, True
+                    try:
+                        self._over = self._over or self.ended()
+                        self._found = ObservedPod(containers=self.containers(), over=self._over)
+                        self._every_s = POLL_S
+                    except ClusterError as error:
+                        self._found = error
                 if known:
                     if isinstance(self._found, ClusterError):
                         # Raising the same error repeatedly would collect the frames of all callers.
                         raise copy.copy(self._found)
                     return self._found
-            self._clock.wait(left_s, stop)
+            self.clock.wait(left_s, stop)
         return None
-
-    def _observed(self) -> ObservedPod | ClusterError:
-        try:
-            self._over = self._over or self._ended()
-            found = ObservedPod(containers=self.containers(), over=self._over)
-            self._every_s = POLL_S
-            return found
-        except ClusterError as error:
-            return error
 
     def containers(self) -> Sequence[LoggedContainer] | None:
         """Read the pod and return its containers, or those of the log elsewhere. None: neither exists.
@@ -131,7 +175,7 @@ class PodSource:
         Raises:
             ClusterError: The pod cannot be read.
         """
-        pod = self._cluster.get(POD, self._query.namespace, self._query.pod)
+        pod = self.cluster.get(POD, self.query.namespace, self.query.pod)
         if pod is not None:
             return self.seen(pod)
         elsewhere = self._find()
@@ -148,7 +192,7 @@ class PodSource:
         elsewhere = self._elsewhere
         if elsewhere is None:
             try:
-                return open_stream(self._cluster, self._query.namespace, self._query.pod, container, options)
+                return open_stream(self.cluster, self.query.namespace, self.query.pod, container, options)
             except ClusterError as error:
                 elsewhere = self._find() if error.reason == "NotFound" else None
                 if elsewhere is None:
@@ -156,9 +200,9 @@ class PodSource:
         return elsewhere.open(container, options)
 
     def _find(self) -> LogSource | None:
-        self._elsewhere = self._elsewhere or self._instead(self._uid)
+        self._elsewhere = self._elsewhere or self.instead(self._uid)
         return self._elsewhere
 
     def absent(self) -> ClusterError:
         """Return the error of a pod that does not exist."""
-        return no_pod(self._cluster, self._query)
+        return no_pod(self.cluster, self.query)

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from torchx_pulumi.log_archive import Archive, ArchivedJob
-from torchx_pulumi.log_archive.attempts import ArchivedReplica, archived_job, archived_replicas, open_archives
+from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
+from torchx_pulumi.log_archive.replica_log import (
+    ArchivedReplica,
+    archived_job,
+    archived_replicas,
+)
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -112,4 +116,5 @@ class AppLogs:
 
 def _archives(entry: RunEntry | None, ambient: Mapping[str, Any], options: Mapping[str, Any]) -> list[Archive]:
     launched = None if entry is None else entry.log_archive
-    return open_archives([options.get("log_archive"), launched, ambient.get("log_archive")])
+    urls = (options.get("log_archive"), launched, ambient.get("log_archive"))
+    return [open_archive(url) for url in dict.fromkeys(urls) if url]

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.kube.kubeconfig import locations
-from torchx_pulumi.logs import LogClock, SystemClock
+from torchx_pulumi.logs import LogClock
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.index import RunIndex
@@ -32,7 +32,7 @@ class AdapterContext:
     index: RunIndex = field(default_factory=RunIndex)
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
     """Returns the time, with its zone."""
-    clock: LogClock = field(default_factory=SystemClock)
+    clock: LogClock = field(default_factory=LogClock)
     """Measures waits and lets time pass in them."""
     client: Any = None
     """The caller's Kubernetes `ApiClient`, used where no kubeconfig is named. None: the kubeconfig is read."""

@@ -16,7 +16,7 @@ from torchx_pulumi.inputs.rendering import read_job_and_options, render_plan
 from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kubeconfig import is_contents
 from torchx_pulumi.kube.yaml_text import to_yaml
-from torchx_pulumi.log_archive.location import check_archive_url
+from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import (
     ClusterError,

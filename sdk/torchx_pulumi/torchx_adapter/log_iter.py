@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from torchx_pulumi.kube import Cluster, PodReader
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import ArchivedLog
-from torchx_pulumi.log_archive.attempts import ArchivedReplica
-from torchx_pulumi.log_archive.replica_log import ReplicaLog
+from torchx_pulumi.log_archive.replica_log import ArchivedReplica, ReplicaLog
 from torchx_pulumi.logs import LogClock, LogQuery
 from torchx_pulumi.logs.reading import Label, read_source
-from torchx_pulumi.logs.sources import LogSource, ObservedPod, PodSource
+from torchx_pulumi.logs.sources import ObservedPod, PodSource
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.options import Manifest
@@ -75,62 +74,64 @@ def read_log(
     )
     if entry is None or observation is None:
         why = f"app {kept.job.app_id} is not known any more" if entry is None else f"run {kept.job.uid}"
-        return _ArchivedLog(context, entry, kept).read_archived(query, attempt, why)
+        return _ArchivedLog(kept=kept, clock=context.clock, why=why, entry=entry).read(query, attempt)
     labels = find_backend(entry.scheduler).pod_selector(entry.job_name)
     query = replace(query, pod=_pod_of(entry, kept.role, kept.replica), follow=follow, app_labels=labels)
-    return _AppLog(context, entry, kept, observation, progress).read(query, attempt)
+    log = _AppLog(
+        kept=kept,
+        clock=context.clock,
+        entry=entry,
+        context=context,
+        observation=observation,
+        progress=progress,
+    )
+    return log.read(query, attempt)
 
 
+@dataclass(kw_only=True)
 class _ArchivedLog(ReplicaLog):
     """The archived log of a replica."""
 
-    def __init__(self, context: AdapterContext, entry: RunEntry | None, kept: ArchivedReplica) -> None:
-        super().__init__(kept, clock=context.clock)
-        self._known = entry
+    entry: RunEntry | None
+    """The app. None: it is not known any more."""
 
     def label(self, query: LogQuery, found: ArchivedLog) -> Label | None:
         """Return what lines of an archived pod's containers begin with."""
         if query.containers != "main":
             return None
-        if self._known is not None:
-            return _label(self._known, self.kept.role, self.kept.replica, found.pod)
+        if self.entry is not None:
+            return _label(self.entry, self.kept.role, self.kept.replica, found.pod)
         own = {run.container for run in found.runs if run.default}
         return lambda name: "" if name in own else compat.container_label(name) or ""
 
 
+@dataclass(kw_only=True)
 class _AppLog(_ArchivedLog):
     """The log of a replica of an app."""
 
-    def __init__(
-        self,
-        context: AdapterContext,
-        entry: RunEntry,
-        kept: ArchivedReplica,
-        observation: SharedObservation,
-        progress: ProgressCallback | None,
-    ) -> None:
-        super().__init__(context, entry, kept)
-        self._context = context
-        self._entry = entry
-        self._observation = observation
-        self._progress = progress
+    entry: RunEntry
+    context: AdapterContext
+    observation: SharedObservation
+    progress: ProgressCallback | None
 
     def lines(self, query: LogQuery) -> Iterator[str]:
         """Return the lines of the pod that the replica has now."""
-        entry, kept = self._entry, self.kept
+        entry, kept = self.entry, self.kept
         query = replace(query, pod=self._pod_name(query))
         label = _label(entry, kept.role, kept.replica, query.pod) if query.containers == "main" else None
-        cluster, instead = self._context.cluster_of(entry), partial(kept.of_pod, query.pod)
+        cluster, instead = self.context.cluster_of(entry), partial(kept.of_pod, query.pod)
         if not query.follow or query.previous:
             self._check(cluster)
             source = PodSource(cluster, query, clock=self.clock, instead=instead)
             return read_source(source, query, label=label, clock=self.clock)
-        snapshot = self._observation.later(entry, None, threading.Event())
+        snapshot = self.observation.later(entry, None, threading.Event())
         if snapshot is not None and snapshot.error is not None:
             if snapshot.error.reason != UNDECIDED_CLUSTER:
                 raise snapshot.error
             logger.warning("%s", snapshot.error)
-        source = _SharedSource(self._observation, cluster, entry, query, self._progress, instead)
+        source = _SharedSource(
+            cluster, query, instead=instead, observation=self.observation, entry=entry, progress=self.progress
+        )
         return read_source(source, query, label=label, clock=self.clock)
 
     def _check(self, cluster: Cluster) -> None:
@@ -139,8 +140,8 @@ class _AppLog(_ArchivedLog):
         Raises:
             ClusterError: It is not, or does not answer.
         """
-        kind = find_variant(self._entry.scheduler, self._entry.choice).job_object
-        warn_if_undecided(self._entry, cluster, cluster.get(kind, self._entry.namespace, self._entry.job_name))
+        kind = find_variant(self.entry.scheduler, self.entry.choice).job_object
+        warn_if_undecided(self.entry, cluster, cluster.get(kind, self.entry.namespace, self.entry.job_name))
 
     def _pod_name(self, query: LogQuery) -> str:
         """Return the name of the replica's pod.
@@ -148,17 +149,17 @@ class _AppLog(_ArchivedLog):
         Raises:
             ClusterError: It cannot be read, and is not known without.
         """
-        if find_variant(self._entry.scheduler, self._entry.choice).fixed_pod_names:
+        if find_variant(self.entry.scheduler, self.entry.choice).fixed_pod_names:
             return query.pod
         kept = self.kept
-        return _observed_pod(self._entry, kept.role, kept.replica, self._observation, self.clock, follow=query.follow)
+        return _observed_pod(self.entry, kept.role, kept.replica, self.observation, self.clock, follow=query.follow)
 
     def pod(self, query: LogQuery) -> Manifest | None:
         """Return the pod that the replica has now."""
-        cluster = self._context.cluster_of(self._entry)
+        cluster = self.context.cluster_of(self.entry)
         self._check(cluster)
         try:
-            return cluster.get(POD, self._entry.namespace, self._pod_name(query))
+            return cluster.get(POD, self.entry.namespace, self._pod_name(query))
         except ClusterError as error:
             if error.reason != "NotFound":
                 raise
@@ -221,29 +222,20 @@ def _observed_pod(
         after = clock.monotonic()
 
 
+@dataclass(kw_only=True)
 class _SharedSource(PodSource):
     """A pod whose app is observed once for all readers of its logs."""
 
-    def __init__(
-        self,
-        observation: SharedObservation,
-        cluster: PodReader,
-        entry: RunEntry,
-        query: LogQuery,
-        progress: ProgressCallback | None,
-        instead: Callable[[str | None], LogSource | None],
-    ) -> None:
-        super().__init__(cluster, query, instead=instead)
-        self._observation = observation
-        self._entry = entry
-        self._pod = query.pod
-        self._progress = progress
-        self._count = 0
-        self._last_line = ""
+    observation: SharedObservation
+    entry: RunEntry
+    progress: ProgressCallback | None
+    """Takes lines while the log is waited for. None: no lines."""
+    _count: int = 0
+    _last_line: str = ""
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
         """Return the state of the pod."""
-        snapshot = self._observation.later(self._entry, after, stop)
+        snapshot = self.observation.later(self.entry, after, stop)
         if snapshot is None:
             return None
         self._report(snapshot)
@@ -251,15 +243,15 @@ class _SharedSource(PodSource):
         if error is not None and error.reason != UNDECIDED_CLUSTER:
             line = progress_line(status)
             why = "" if str(error) in line else f"; {error}"
-            text = f"app {self._entry.app_id}, last known state: {line}{why}"
+            text = f"app {self.entry.app_id}, last known state: {line}{why}"
             raise ClusterError(text, retryable=error.retryable, reason=error.reason)
         # In a cluster that is not known to be the one of the launch, the app's object is absent.
         over = error is not None or status.state.terminal or status.reason is Reason.NOT_FOUND
         pods, rows = snapshot.seen.pods, snapshot.seen.rows or {}
-        pod = next((item for item in pods or () if item["metadata"]["name"] == self._pod), None)
+        pod = next((item for item in pods or () if item["metadata"]["name"] == self.query.pod), None)
         listed = pods is not None and snapshot.seen.listed
         containers = None if pod is None else self.seen(pod)
-        if pod is None and (over or self._pod in rows or (not listed and status.state not in WAITS)):
+        if pod is None and (over or self.query.pod in rows or (not listed and status.state not in WAITS)):
             # Pods outlive the object of their app for a moment; they may not be listed, or be too many to read each.
             containers = self.containers()
         return ObservedPod(containers=containers, over=over)
@@ -268,9 +260,9 @@ class _SharedSource(PodSource):
         """Report each change of the status while the log is waited for, from the second observation on."""
         self._count += 1
         waits = snapshot.error is not None or snapshot.status.state in WAITS
-        if self._progress is None or self._count == 1 or not waits:
+        if self.progress is None or self._count == 1 or not waits:
             return
-        line = f"waiting for the log of pod {self._pod}: {progress_line(snapshot.status)}"
+        line = f"waiting for the log of pod {self.query.pod}: {progress_line(snapshot.status)}"
         if line != self._last_line:
             self._last_line = line
-            self._progress(line)
+            self.progress(line)

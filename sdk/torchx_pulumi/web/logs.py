@@ -11,15 +11,14 @@ from datetime import datetime
 from torchx_pulumi.controller.live_fleet import LiveApp
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
-from torchx_pulumi.log_archive import ArchivedJob
-from torchx_pulumi.log_archive.attempts import ArchivedReplica, archived_job
-from torchx_pulumi.log_archive.replica_log import ReplicaLog
-from torchx_pulumi.logs import LogClock, LogQuery, LogStop, SystemClock
-from torchx_pulumi.logs.following import REFUSED
+from torchx_pulumi.log_archive.replica_log import ArchivedReplica, ReplicaLog, archived_job
+from torchx_pulumi.logs import LogClock, LogQuery, LogStop
+from torchx_pulumi.logs.reading import REFUSED
 from torchx_pulumi.logs.sources import POLL_S
 from torchx_pulumi.model.errors import ClusterError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.planning.names import label_value
 from torchx_pulumi.web.archives import KnownArchives
+from torchx_pulumi.web.attempts import job_of
 from torchx_pulumi.web.pod_log import AppEnd, PodLog
 
 NOTE = "# torchx-pulumi: "
@@ -87,7 +86,7 @@ class LiveLogs:
         self._view_of = view_of
         self._find = find
         self._archives = archives
-        self._clock = clock or SystemClock()
+        self._clock = clock or LogClock()
 
     def open(self, app: LiveApp, request: LogRequest, stop: LogStop) -> Iterator[str]:
         """Return the text of a log in parts of at most `LONGEST_PART` characters; each line has its end.
@@ -110,14 +109,13 @@ class LiveLogs:
         notes.extend(problems)
         kept = ArchivedReplica(
             archives=archives,
-            job=ArchivedJob(app_id=tracked.app_id, scheduler=tracked.scheduler, uid=tracked.uid or ""),
+            job=job_of(tracked, tracked.uid),
             role=request.role,
             replica=request.replica,
             say=notes.append,
         )
-        view = self._view_of(tracked)
-        end = AppEnd(app, view, self._find, self._clock.now)
-        log = PodLog(tracked, view, kept, end=end, rules=self._archives.rules, clock=self._clock, stop=stop)
+        end = AppEnd(app, self._view_of(tracked), self._find, self._clock.now)
+        log = PodLog(kept=kept, end=end, rules=self._archives.rules, clock=self._clock, stop=stop)
         query = LogQuery(
             namespace=tracked.namespace,
             pod=f"of {request.role}/{request.replica}",
@@ -125,6 +123,7 @@ class LiveLogs:
             follow=request.follow,
             timestamps=request.timestamps,
             tail_lines=request.tail,
+            app_labels=tracked.scheduler_backend.pod_selector(tracked.job_name),
         )
         if request.run is not None and not (tracked.uid or "").startswith(request.run):
             return _begun(_of_earlier_run(log, request, query), notes, stop)
@@ -164,16 +163,16 @@ def _of_earlier_run(log: PodLog, request: LogRequest, query: LogQuery) -> Iterat
     kept = log.kept
     job = archived_job(kept.archives, kept.job.scheduler, kept.job.app_id, request.run)
     if job is None:
-        where = f"archive {kept.names} has" if kept.archives else "there is no archive that could have"
+        where = f"archive {kept.archive_names} has" if kept.archives else "there is no archive that could have"
         text = f"{where} no log of app {kept.job.app_id}; leave `run` out for the present run"
         raise ClusterError(text, reason="NotFound")
-    earlier = ReplicaLog(replace(kept, job=job), clock=log.clock, stop=log.stop)
-    return earlier.read_archived(query, request.attempt, f"run {job.uid}")
+    earlier = ReplicaLog(kept=replace(kept, job=job), clock=log.clock, stop=log.stop, why=f"run {job.uid}")
+    return earlier.read(query, request.attempt)
 
 
 def _when_there_is_a_pod(log: PodLog, end: AppEnd, query: LogQuery, notes: deque[str], stop: LogStop) -> Iterator[str]:
     """Yield notes until the replica has a pod or its app has ended, and then the lines."""
-    said, what = "", f"{log.kept.role}/{log.kept.replica}"
+    said, what = "", log.kept.name
     while not stop.is_set() and not end.why():
         try:
             if log.pod(query) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -12,10 +12,9 @@ from torchx_pulumi.controller.live_fleet import LiveApp
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive.attempts import ArchivedReplica
 from torchx_pulumi.log_archive.replica_log import ReplicaLog
-from torchx_pulumi.logs import LogClock, LogQuery, LogStop
-from torchx_pulumi.logs.containers import chosen_containers, containers_of
+from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.query import chosen_containers, containers_of
 from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.logs.sources import PodSource
 from torchx_pulumi.model.errors import ClusterError
@@ -41,35 +40,32 @@ def pods_of_run(view: ClusterView, app: TrackedApp) -> list[Manifest]:
     return [pod for pod in pods if app.owns(pod)]
 
 
+@dataclass(slots=True)
 class AppEnd:
     """Tells when the run of an app is over, by what the controller knows; no request is made."""
 
-    def __init__(
-        self,
-        app: LiveApp,
-        view: ClusterView | None,
-        find: Callable[[str], LiveApp | None],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._app = app
-        self._uid = app.app.uid
-        self._view = view
-        self._find = find
-        self._now = now
-        self._was_there = False
+    app: LiveApp
+    view: ClusterView | None
+    """Its cluster. None: the controller does not watch it."""
+    find: Callable[[str], LiveApp | None]
+    """Returns an app by its id as it is now. None: its stack is gone."""
+    now: Callable[[], datetime]
+    _uid: str | None = None
+    _was_there: bool = False
+    """The job object was seen."""
 
     def why(self) -> str:
         """Return how the run ended, in words. Empty: it is not over."""
-        found = self._find(self._app.id)
+        found = self.find(self.app.id)
         if found is None:
             return "its stack is gone"
-        self._uid = self._uid or found.app.uid
+        self._uid = self._uid or self.app.app.uid or found.app.uid
         if found.app.uid != self._uid:
             return "it was launched again"
-        row = found.row(self._now())
+        row = found.row(self.now())
         if row.state.terminal or row.reason == Reason.NOT_FOUND.value:
             return f"it is {row.state.value} ({row.reason})"
-        view = self._view
+        view = self.view
         if view is None or not view.is_synced(found.app):
             return ""
         there = view.job_object(found.app) is not None
@@ -79,54 +75,45 @@ class AppEnd:
 
     def state(self) -> str:
         """Return the state of the app in words, for who waits for its pods."""
-        found = self._find(self._app.id) or self._app
-        row = found.row(self._now())
+        found = self.find(self.app.id) or self.app
+        row = found.row(self.now())
         return f"{row.state.value} ({row.reason}){f': {row.message}' if row.message else ''}"
 
 
+@dataclass(kw_only=True)
 class PodLog(ReplicaLog):
     """The log of a replica whose app a controller tracks."""
 
-    def __init__(
-        self,
-        app: TrackedApp,
-        view: ClusterView | None,
-        kept: ArchivedReplica,
-        *,
-        end: AppEnd,
-        rules: ArchiveRules,
-        clock: LogClock,
-        stop: LogStop,
-    ) -> None:
-        """Name the replica; nothing is read.
-
-        Args:
-            app: Its app.
-            view: Its cluster. None: the controller does not watch it.
-            kept: The replica and its archives.
-            end: Tells when the run is over.
-            rules: Whether logs of pods with Secrets may be read: if the launch chose an archive, or for everybody.
-            clock: The clock.
-            stop: Ends the reading.
-        """
-        super().__init__(kept, clock=clock, stop=stop)
-        self._app = app
-        self._view = view
-        self._end = end
-        self._rules = rules
-        self._over_since: float | None = None
+    end: AppEnd
+    """The app, and when its run is over."""
+    rules: ArchiveRules
+    """Whether logs of pods with Secrets may be read: if the launch chose an archive, or for everybody."""
+    _over_since: float | None = None
 
     def pod(self, query: LogQuery) -> Manifest | None:  # noqa: ARG002 - the replica decides
         """Return the newest pod of the replica, if its log may be shown."""
-        return self._find(self._view_there())
+        view, app, kept = self._view_there(), self.end.app.app, self.kept
+        roles = (kept.role, label_value(kept.role))
+        mine = [
+            pod for pod in pods_of_run(view, app) if (place := replica_of(pod))[0] in roles and place[1] == kept.replica
+        ]
+        pod = max(mine, key=lambda one: text_at(one, "metadata", "creationTimestamp") or "", default=None)
+        if pod is None or not has_secrets(pod) or self.rules.secret_pods:
+            return pod
+        if self.rules.of_launch(app, view.seen_job_object(app)) is None:
+            raise ClusterError(
+                f"the log of {kept.name} of app {app.app_id} is not shown: its pods have secrets, and the launch "
+                "named no log_archive that this controller allows; a controller with --archive-secret-pods shows such "
+                "logs to everybody who may open its page",
+                reason="Forbidden",
+            )
+        return pod
 
     def lines(self, query: LogQuery) -> Iterator[str]:
         """Return the lines of the newest pod."""
-        kept, view = self.kept, self._view_there()
-        pod = self._find(view)
+        kept, view, pod = self.kept, self._view_there(), self.pod(query)
         if pod is None:
-            text = f"replica {kept.role}/{kept.replica} of app {self._app.app_id} has no pod"
-            raise ClusterError(text, reason="NotFound")
+            raise ClusterError(f"replica {kept.name} of app {kept.job.app_id} has no pod", reason="NotFound")
         name = str(text_at(pod, "metadata", "name"))
         query = replace(query, pod=name)
         container = chosen_containers(containers_of(pod), query)[0].name
@@ -138,45 +125,21 @@ class PodLog(ReplicaLog):
             instead=partial(kept.of_pod, name),
         )
         lines = read_source(source, query, clock=self.clock, stop=self.stop)
-        kept.say(f"the log of {kept.role}/{kept.replica} is read from pod {name}, container {container}")
+        kept.say(f"the log of {kept.name} is read from pod {name}, container {container}")
         return lines
 
     def _view_there(self) -> ClusterView:
-        if self._view is None:
-            text = f"the cluster of app {self._app.app_id} is not one that this controller watches, or is not known"
+        if self.end.view is None:
+            text = f"the cluster of app {self.kept.job.app_id} is not one that this controller watches, or is not known"
             raise ClusterError(text, reason="NotFound")
-        return self._view
+        return self.end.view
 
     def _is_over(self, view: ClusterView, pod: str, container: str) -> bool:
-        """Return whether the run is over and its container has ended, which may write while its pod is being deleted.
-
-        Raises:
-            ClusterError: The pod cannot be read.
-        """
-        if not self._end.why():
+        """Return whether the run is over and its container has ended; it may write while its pod is being deleted."""
+        if not self.end.why():
             return False
         now = self.clock.monotonic()
         self._over_since = now if self._over_since is None else self._over_since
-        found = view.watched.get(POD, self._app.namespace, pod)
+        found = view.watched.get(POD, self.kept.job.namespace, pod)
         running = found is not None and any(item.running for item in containers_of(found) if item.name == container)
         return not running or now - self._over_since > LAST_S
-
-    def _find(self, view: ClusterView) -> Manifest | None:
-        mine = [pod for pod in pods_of_run(view, self._app) if self._is_mine(pod)]
-        pod = max(mine, key=lambda one: text_at(one, "metadata", "creationTimestamp") or "", default=None)
-        if pod is not None and has_secrets(pod) and not self._shows_secret_pods(view):
-            raise ClusterError(
-                f"the log of {self.kept.role}/{self.kept.replica} of app {self._app.app_id} is not shown: its pods "
-                "have secrets, and the launch named no log_archive that this controller allows; a controller with "
-                "--archive-secret-pods shows such logs to everybody who may open its page",
-                reason="Forbidden",
-            )
-        return pod
-
-    def _shows_secret_pods(self, view: ClusterView) -> bool:
-        rules, app = self._rules, self._app
-        return rules.secret_pods or rules.of_launch(app, view.seen_job_object(app)) is not None
-
-    def _is_mine(self, pod: Manifest) -> bool:
-        role, replica = replica_of(pod)
-        return role in (self.kept.role, label_value(self.kept.role)) and replica == self.kept.replica

@@ -13,13 +13,13 @@ from typing import Any
 from torchx_pulumi.controller.live_fleet import LiveApp
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
-from torchx_pulumi.log_archive import ContainerRunRef, runs_of_pod
+from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.stack_state.backend import backend_url, open_store
 from torchx_pulumi.stack_state.stacks import StackUpdate, read_updates
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
 from torchx_pulumi.web.archives import KnownArchives
-from torchx_pulumi.web.attempts import ArchivedApp, ArchivedRecords, attempt_values, read_archived_app
+from torchx_pulumi.web.attempts import ArchivedApp, attempt_values, read_archived_app
 from torchx_pulumi.web.pod_log import pods_of_run
 from torchx_pulumi.web.values import time_text
 
@@ -74,7 +74,6 @@ class RunHistory:
         self._kept_s = kept_s
         self._guard = threading.Lock()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._records = ArchivedRecords()
         self._stores: dict[str, Store | None] = {}
 
     def of(self, app: LiveApp) -> dict[str, Any]:
@@ -86,10 +85,10 @@ class RunHistory:
         """
         tracked, stored = app.app, self._stored(app)
         notes = [*stored.notes]
-        pods: list[ContainerRunRef] = []
+        pods: list[PodRun] = []
         try:
             view = self._view_of(tracked)
-            pods = [] if view is None else [ref for pod in pods_of_run(view, tracked) for ref in runs_of_pod(pod)]
+            pods = [] if view is None else [run for pod in pods_of_run(view, tracked) for run in runs_of_pod(pod)]
         except ClusterError as error:
             notes.append(f"its pods cannot be read: {error}")
         runs = attempt_values(tracked, stored.archived, pods)
@@ -118,7 +117,7 @@ class RunHistory:
 
     def _read(self, app: TrackedApp) -> _Stored:
         archives, notes = self._archives.of(app)
-        archived, problems = read_archived_app(archives, app, self._records)
+        archived, problems = read_archived_app(archives, app)
         updates: list[StackUpdate] = []
         try:
             store = self._store(app.backend)

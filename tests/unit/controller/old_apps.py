@@ -20,14 +20,14 @@ from torchx_pulumi.controller.settings import ControllerSettings, RetentionSetti
 from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import ArchivedJob, open_archive
-from torchx_pulumi.log_archive.runs import archived_run, runs_of_pod
+from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 
 from tests.unit.controller.world import App, World, component, urn_of, without_none
-from tests.unit.log_archive.pods import pod
+from tests.unit.log_archive.pods import archived_run, pod
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
 ENDED = "2026-01-01T00:01:00Z"
@@ -118,8 +118,8 @@ class OldApps:
         assert app.entry.uid is not None
         job = ArchivedJob(app_id=app.entry.app_id, scheduler=app.entry.scheduler, uid=app.entry.uid)
         ref = runs_of_pod(pod())[-1]
-        run = archived_run(job, ref, lines=1, size=3, left_out_bytes=0, complete=True, copied_at=NOW)
-        open_archive(str(self.logs)).write(ref.key(job), run, io.BytesIO(b"log"))
+        run = archived_run(job, ref, NOW)
+        open_archive(str(self.logs)).write(run, io.BytesIO(b"log"))
 
     def has_stack(self, app: App) -> bool:
         return app.path.exists()

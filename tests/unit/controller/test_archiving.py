@@ -97,7 +97,7 @@ class Setup:
 
     def runs(self, archive: Archive | None = None) -> list[ArchivedRun]:
         archive = archive or self.archive
-        return [run for _, run in archive.read(newest_copies(archive.index()))]
+        return archive.read(newest_copies(archive.index()))
 
     def idle(self) -> None:
         assert self.archiver.wait_until_idle(10)

@@ -614,7 +614,10 @@ class killing:
         self._undo = lambda: cluster.__dict__.pop("delete")
         cluster.__dict__["delete"] = delete
         self._index, old.index = old.index, Index(old.world.root / "runs")
-        self._open, retention.open_archive = retention.open_archive, lambda url: Archive(Storage(Path(url)), url)
+        self._open, retention.open_archive = (
+            retention.open_archive,
+            lambda url: Archive(lambda: Storage(Path(url)), url),
+        )
         return {"driver": Driver()}
 
     def __exit__(self, *_: object) -> None:

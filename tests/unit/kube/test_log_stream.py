@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.streams import GROW_S, LONGEST_PART, LogStream
-from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.logs import LogQuery
 from torchx_pulumi.model.errors import ClusterError
+
+from tests.unit.logs.scripted import read_lines
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 POD = {

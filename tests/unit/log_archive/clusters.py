@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.log_archive import Archive, ContainerRunRef, open_archive, runs_of_pod
+from torchx_pulumi.log_archive import Archive, open_archive
 from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.query import PodRun, runs_of_pod
 
 from tests.unit.log_archive.pods import JOB
 from tests.unit.logs.scripted import ScriptedCluster
@@ -47,12 +48,12 @@ def archive_in(folder: Path) -> Archive:
     return open_archive(str(folder / "logs"))
 
 
-def only_run(pod: dict[str, Any]) -> ContainerRunRef:
+def only_run(pod: dict[str, Any]) -> PodRun:
     """Return the current run of a pod with one container."""
     return runs_of_pod(pod)[-1]
 
 
 def archived_text(archive: Archive) -> str:
     """Return the only log of an archive."""
-    (key,) = newest_copies(archive.index(JOB))
+    (key,) = newest_copies(archive.index(JOB.folder))
     return "".join(archive.lines(key))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.apps.ownership import Run
-from torchx_pulumi.log_archive import ArchivedJob
+from torchx_pulumi.log_archive import ArchivedJob, ArchivedRun
+from torchx_pulumi.logs.query import ContainerRun
 from torchx_pulumi.model import labels
 
 JOB = ArchivedJob(app_id="default:train", scheduler="volcano", uid="9b2c1f0a-0000-4000-8000-000000000001")
@@ -85,3 +88,12 @@ def status(
 def running(started: str = CREATED) -> dict[str, Any]:
     """Return the state of a container that runs."""
     return {"running": {"startedAt": started}}
+
+
+def archived_run(
+    job: ArchivedJob, run: ContainerRun, at: datetime, *, complete: bool = True, size: int = 3
+) -> ArchivedRun:
+    """Return the record of a copy that was made at a time."""
+    of_run = {item.name: getattr(run, item.name) for item in fields(ContainerRun)}
+    of_job = {"app_id": job.app_id, "scheduler": job.scheduler, "uid": job.uid}
+    return ArchivedRun(**of_job, **of_run, lines=1, bytes=size, complete=complete, copied_at=at)

@@ -14,22 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun, copy_log
+from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun, LogCopy
 from torchx_pulumi.log_archive.archive import newest_copies
-from torchx_pulumi.log_archive.runs import archived_run
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.storage.stores import FolderStore
 
 from tests.unit.log_archive.clusters import PodCluster, archive_in, archived_text, only_run
-from tests.unit.log_archive.pods import JOB, pod
+from tests.unit.log_archive.pods import JOB, archived_run, pod
 
 REF = only_run(pod())
-KEY = REF.key(JOB)
+KEY = JOB.key(REF)
 
 
-def record(*, complete: bool = True, size: int = 3) -> ArchivedRun:
-    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    return archived_run(JOB, REF, lines=1, size=size, left_out_bytes=0, complete=complete, copied_at=at)
+def record(job: ArchivedJob = JOB, *, restarts: int = 0, complete: bool = True, size: int = 3) -> ArchivedRun:
+    at, run = datetime(2026, 1, 1, tzinfo=timezone.utc), replace(REF, restarts=restarts)
+    return archived_run(job, run, at, complete=complete, size=size)
 
 
 def packed(text: str) -> io.BytesIO:
@@ -39,7 +38,7 @@ def packed(text: str) -> io.BytesIO:
 def test_files_and_folders_are_for_their_owner_only(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        archive_in(tmp_path).write(KEY, record(), packed("a\n"))
+        archive_in(tmp_path).write(record(), packed("a\n"))
     finally:
         os.umask(before)
     modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_dir()}
@@ -51,8 +50,8 @@ def test_files_and_folders_are_for_their_owner_only(tmp_path: Path) -> None:
 
 def test_an_incomplete_copy_never_replaces_a_complete_one(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
-    archive.write(KEY, record(), packed("whole\n"))
-    archive.write(KEY, record(complete=False, size=10**6), packed("part\n"))
+    archive.write(record(), packed("whole\n"))
+    archive.write(record(complete=False, size=10**6), packed("part\n"))
     assert archived_text(archive) == "whole\n"
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
 
@@ -62,9 +61,7 @@ def test_concurrent_writers_of_one_run_leave_the_complete_copy(tmp_path: Path) -
 
     def write(number: int) -> None:
         complete = number % 2 == 0
-        archive.write(
-            KEY, record(complete=complete, size=number), packed("whole\n" if complete else f"part {number}\n")
-        )
+        archive.write(record(complete=complete, size=number), packed("whole\n" if complete else f"part {number}\n"))
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(40)]
     for thread in threads:
@@ -83,10 +80,10 @@ def test_a_log_without_its_record_does_not_count(tmp_path: Path) -> None:
             super().upload(path, source)
 
     with pytest.raises(KeyboardInterrupt):
-        Archive(Killed(tmp_path), "logs").write(KEY, record(), packed("a\n"))
-    archive = Archive(FolderStore(tmp_path), "logs")
-    assert archive.index(JOB) == []
-    archive.write(KEY, record(), packed("b\n"))
+        Archive(lambda: Killed(tmp_path), "logs").write(record(), packed("a\n"))
+    archive = Archive(lambda: FolderStore(tmp_path), "logs")
+    assert archive.index(JOB.folder) == []
+    archive.write(record(), packed("b\n"))
     assert archived_text(archive) == "b\n"
 
 
@@ -97,20 +94,20 @@ def test_a_damaged_record_is_left_out_and_the_others_are_read(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     archive = archive_in(tmp_path)
-    archive.write(KEY, record(), packed("a\n"))
+    archive.write(record(), packed("a\n"))
     bad = replace(KEY, restarts=1)
     (tmp_path / "logs" / bad.record).write_bytes(damage)
-    found = archive.read(archive.index(JOB))
-    assert [key for key, _ in found] == [KEY]
+    found = archive.read(archive.index(JOB.folder))
+    assert [run.key for run in found] == [KEY]
     assert bad.record in caplog.text
     # It is not archived, so that a copy replaces it.
-    copy_log(PodCluster(pod=pod()), archive, JOB, replace(REF, restarts=1, container_id=None))
-    assert len(archive.read(archive.index(JOB))) == 2
+    LogCopy(PodCluster(pod=pod()), archive, JOB, replace(REF, restarts=1, container_id=None)).make()
+    assert len(archive.read(archive.index(JOB.folder))) == 2
 
 
 def test_a_damaged_log_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
-    archive.write(KEY, record(), io.BytesIO(packed("a\n" * 10**5).getvalue()[:-20]))
+    archive.write(record(), io.BytesIO(packed("a\n" * 10**5).getvalue()[:-20]))
     with pytest.raises(ClusterError, match=rf"{KEY.log} is damaged"):
         [*archive.lines(KEY)]
     (tmp_path / "logs" / KEY.log).unlink()
@@ -126,11 +123,11 @@ def test_a_full_disk_is_an_error_with_its_number_and_leaves_no_file(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left") as raised:
-        copy_log(PodCluster(pod=pod()), archive := archive_in(tmp_path), JOB, REF)
+        LogCopy(PodCluster(pod=pod()), archive := archive_in(tmp_path), JOB, REF).make()
     assert raised.value.errno == errno.ENOSPC
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     monkeypatch.undo()
-    assert copy_log(PodCluster(pod=pod()), archive, JOB, REF) is not None
+    assert LogCopy(PodCluster(pod=pod()), archive, JOB, REF).make() is not None
 
 
 def test_a_read_only_folder_is_a_permission_error(tmp_path: Path) -> None:
@@ -142,12 +139,14 @@ def test_a_read_only_folder_is_a_permission_error(tmp_path: Path) -> None:
 
 def test_temporary_files_of_killed_writers_are_removed_later(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
-    archive.write(KEY, record(), packed("a\n"))
-    old, young = (tmp_path / "logs" / KEY.folder / name for name in (".old.tmp", ".young.tmp"))
+    archive.write(record(), packed("a\n"))
+    old, young = (
+        tmp_path / "logs" / JOB.replica_folder(REF.role, REF.replica) / name for name in (".old.tmp", ".young.tmp")
+    )
     for path in (old, young):
         path.write_text("")
     os.utime(old, (time.time() - 7200,) * 2)
-    archive.write(replace(KEY, restarts=1), record(), packed("a\n"))
+    archive.write(record(restarts=1), packed("a\n"))
     assert (old.exists(), young.exists()) == (False, True)
     assert len(newest_copies(archive.index())) == 2
 
@@ -156,8 +155,7 @@ def archived(archive: Archive, **job: str) -> ArchivedJob:
     """Archive a complete and an incomplete run of a job."""
     mine = replace(JOB, **job)
     for number, complete in ((0, True), (1, False)):
-        key = replace(REF, restarts=number).key(mine)
-        archive.write(key, replace(record(complete=complete), uid=mine.uid, app_id=mine.app_id), packed("x\n"))
+        archive.write(record(mine, restarts=number, complete=complete), packed("x\n"))
     return mine
 
 
@@ -185,7 +183,7 @@ def test_all_logs_of_a_job_are_removed_and_none_of_another(tmp_path: Path) -> No
 def test_a_file_that_no_archive_writes_stays(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
     mine = archived(archive)
-    notes = tmp_path / "logs" / REF.key(mine).folder / "notes.json"
+    notes = tmp_path / "logs" / mine.replica_folder(REF.role, REF.replica) / "notes.json"
     notes.write_text("{}")
     (tmp_path / "logs" / mine.folder / "thesis.log.gz").write_text("years of work")
     assert archive.remove(mine) == 2
@@ -205,12 +203,12 @@ def test_a_removal_that_stops_anywhere_shows_no_record_without_its_log_and_is_co
     for removals in range(4):
         storage = Stopping(tmp_path)
         storage.left = 10
-        archive = Archive(storage, "archive")
+        archive = Archive(lambda storage=storage: storage, "archive")
         mine = archived(archive)
         storage.left = removals
         with pytest.raises(OSError, match="disk"):
             archive.remove(mine)
         storage.left = 100
-        assert all("".join(archive.lines(key)) for key in archive.index(mine))
+        assert all("".join(archive.lines(key)) for key in archive.index(mine.folder))
         archive.remove(mine)
         assert files_in(tmp_path) == set()

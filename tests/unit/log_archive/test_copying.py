@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.log_archive import copy_log, runs_of_pod
+from torchx_pulumi.log_archive import LogCopy
 from torchx_pulumi.log_archive.archive import newest_copies
+from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.model.errors import ClusterError
 
 from tests.unit.log_archive.clusters import NoWait, PodCluster, archive_in, archived_text, only_run
@@ -28,17 +29,17 @@ SILENT = ClusterError("nothing for a while", retryable=True, reason="Silent")
 
 def test_the_log_of_an_ended_container_is_copied_once(tmp_path: Path) -> None:
     cluster, archive = PodCluster(lines=LINES, pod=ENDED), archive_in(tmp_path)
-    first = copy_log(cluster, archive, JOB, only_run(ENDED))
+    first = LogCopy(cluster, archive, JOB, only_run(ENDED)).make()
     assert first is not None
     assert (first.complete, first.lines, first.bytes, first.exit_code) == (True, 12, len(TEXT), 0)
     assert archived_text(archive) == TEXT
-    assert copy_log(cluster, archive, JOB, only_run(ENDED)) == first
+    assert LogCopy(cluster, archive, JOB, only_run(ENDED)).make() == first
     assert len(cluster.asked) == 1
 
 
 def test_an_interrupted_stream_is_read_again_from_its_beginning(tmp_path: Path) -> None:
     cluster = PodCluster(lines=LINES, pod=ENDED, streams=[Stream(100, BROKEN), Stream(0, BROKEN), Stream(200, BROKEN)])
-    run = copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait())
+    run = LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait()).make()
     assert run is not None
     assert run.complete
     assert archived_text(archive) == TEXT
@@ -46,7 +47,7 @@ def test_an_interrupted_stream_is_read_again_from_its_beginning(tmp_path: Path) 
 
 def test_a_log_that_cannot_be_read_to_its_end_is_stored_as_incomplete(tmp_path: Path) -> None:
     cluster = PodCluster(lines=LINES, pods=[None], streams=[Stream(100, BROKEN)])
-    run = copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait())
+    run = LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait()).make()
     assert run is not None
     assert not run.complete
     assert archived_text(archive) == "".join(map(shown, LINES[:2]))
@@ -55,19 +56,19 @@ def test_a_log_that_cannot_be_read_to_its_end_is_stored_as_incomplete(tmp_path: 
 def test_an_incomplete_copy_is_dropped_if_the_caller_says_so(tmp_path: Path) -> None:
     cluster = PodCluster(lines=LINES, pods=[None], streams=[Stream(100, BROKEN)])
     with pytest.raises(ClusterError, match="broke off"):
-        copy_log(
-            cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait(), keep_partial=lambda: False
-        )
+        LogCopy(
+            cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait(), keep_partial=False
+        ).make()
     assert archive.index() == []
 
 
 def test_a_running_container_that_is_not_followed_is_copied_as_incomplete_and_then_replaced(tmp_path: Path) -> None:
     cluster, archive = PodCluster(lines=LINES[:5], pod=RUNS), archive_in(tmp_path)
-    first = copy_log(cluster, archive, JOB, only_run(RUNS))
+    first = LogCopy(cluster, archive, JOB, only_run(RUNS)).make()
     assert first is not None
     assert not first.complete
     cluster.lines, cluster.pod = LINES, ENDED
-    last = copy_log(cluster, archive, JOB, only_run(ENDED))
+    last = LogCopy(cluster, archive, JOB, only_run(ENDED)).make()
     assert last is not None
     assert last.complete
     assert archived_text(archive) == TEXT
@@ -77,14 +78,14 @@ def test_a_running_container_that_is_not_followed_is_copied_as_incomplete_and_th
 def test_a_shorter_incomplete_copy_does_not_replace_a_longer_one(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
     for lines in (LINES[:5], LINES[:2]):
-        copy_log(PodCluster(lines=lines, pod=RUNS), archive, JOB, only_run(RUNS))
+        LogCopy(PodCluster(lines=lines, pod=RUNS), archive, JOB, only_run(RUNS)).make()
     assert archived_text(archive) == "".join(map(shown, LINES[:5]))
 
 
 def test_a_followed_container_is_copied_to_its_end_across_interruptions(tmp_path: Path) -> None:
     streams = [Stream(100, BROKEN), Stream(150, SILENT), Stream(0, BROKEN), Stream(120, BROKEN)]
     cluster = PodCluster(lines=LINES, pods=[*[RUNS] * 8, ENDED], streams=streams)
-    run = copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=NoWait())
+    run = LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=NoWait()).make()
     assert run is not None
     assert (run.complete, run.finished_at is not None) == (True, True)
     assert archived_text(archive) == TEXT
@@ -96,20 +97,20 @@ def test_a_followed_container_is_copied_to_its_end_across_interruptions(tmp_path
 def test_a_followed_log_is_whole_wherever_its_streams_break_off(tmp_path: Path, cut: int, parts: int) -> None:
     streams = [Stream(cut, BROKEN), Stream(min(cut * 2, 300), BROKEN), Stream(30, BROKEN)]
     cluster = PodCluster(lines=LINES, pods=[*[RUNS] * 6, ENDED], streams=streams, parts=max(parts, 36))
-    copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=NoWait())
+    LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=NoWait()).make()
     assert archived_text(archive) == TEXT
 
 
 def test_a_followed_container_whose_pod_goes_with_its_end_is_complete(tmp_path: Path) -> None:
     cluster = PodCluster(lines=LINES, pods=[None])
-    run = copy_log(cluster, archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=NoWait())
+    run = LogCopy(cluster, archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=NoWait()).make()
     assert run is not None
     assert run.complete
 
 
 def test_a_followed_container_whose_pod_goes_with_its_stream_is_incomplete(tmp_path: Path) -> None:
     cluster = PodCluster(lines=LINES, pods=[None], streams=[Stream(100, BROKEN)])
-    run = copy_log(cluster, archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=NoWait())
+    run = LogCopy(cluster, archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=NoWait()).make()
     assert run is not None
     assert not run.complete
 
@@ -120,7 +121,7 @@ def test_the_log_of_a_run_that_was_restarted_meanwhile_is_read_as_the_previous_o
     )
     later = [(31 * S, "of the second run")]
     cluster = PodCluster(lines=later, previous_lines=LINES, pod=again)
-    run = copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait())
+    run = LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait()).make()
     assert run is not None
     assert (run.complete, run.restarts, run.container_id) == (True, 0, "c1")
     assert archived_text(archive) == TEXT
@@ -132,7 +133,7 @@ def test_a_log_that_was_read_before_the_restart_is_kept(tmp_path: Path) -> None:
         statuses=[status(state=running(LATER), container_id="c2", restarts=1, last=ended("c1", finished=LATER))]
     )
     cluster = PodCluster(lines=LINES, pod=again)
-    run = copy_log(cluster, archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait())
+    run = LogCopy(cluster, archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait()).make()
     assert run is not None
     assert (run.complete, len(cluster.asked)) == (True, 1)
 
@@ -142,7 +143,7 @@ def test_a_status_that_is_out_of_date_does_not_give_a_run_the_log_of_the_next(tm
     old = pod(statuses=[status(state=ended("c1", finished=soon))])
     again = pod(statuses=[status(state=running(LATER), container_id="c2", restarts=1, last=ended("c1", finished=soon))])
     cluster = PodCluster(lines=[(31 * S, "of the second run")], previous_lines=LINES, pods=[old, again])
-    copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(old), stop=(stop := NoWait()))
+    LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(old), stop=(stop := NoWait())).make()
     assert archived_text(archive) == TEXT
     assert stop.waited[0] == 2.0
 
@@ -150,7 +151,7 @@ def test_a_status_that_is_out_of_date_does_not_give_a_run_the_log_of_the_next(tm
 def test_a_late_line_alone_does_not_prevent_a_copy(tmp_path: Path) -> None:
     old = pod(statuses=[status(state=ended("c1", finished="2026-01-01T00:00:00Z"))])
     cluster = PodCluster(lines=[*LINES, (9 * S, "late")], pod=old)
-    run = copy_log(cluster, archive_in(tmp_path), JOB, only_run(old), stop=NoWait())
+    run = LogCopy(cluster, archive_in(tmp_path), JOB, only_run(old), stop=NoWait()).make()
     assert run is not None
     assert run.complete
 
@@ -163,7 +164,7 @@ def test_a_run_that_two_restarts_replaced_is_lost_and_nothing_is_stored(tmp_path
     )
     cluster = PodCluster(lines=[(40 * S, "of the third run")], pod=third)
     with pytest.raises(ClusterError, match="a later run has its place") as raised:
-        copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait())
+        LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait()).make()
     assert raised.value.reason == "Replaced"
     assert archive.index() == []
 
@@ -172,9 +173,9 @@ def test_a_pod_of_the_same_name_does_not_give_its_log(tmp_path: Path) -> None:
     new = pod(uid="9b2c1f0a-0000-4000-8000-00000000000b", created=LATER)
     cluster = PodCluster(lines=[(31 * S, "of the new pod")], pod=new)
     with pytest.raises(ClusterError, match="a later run has its place"):
-        copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait())
+        LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait()).make()
     assert archive.index() == []
-    run = copy_log(PodCluster(lines=LINES, pod=new), archive, JOB, only_run(ENDED), stop=NoWait())
+    run = LogCopy(PodCluster(lines=LINES, pod=new), archive, JOB, only_run(ENDED), stop=NoWait()).make()
     assert run is not None
     assert run.complete
 
@@ -185,7 +186,7 @@ def test_a_followed_log_does_not_go_on_with_that_of_the_next_run(tmp_path: Path)
     )
     cluster = PodCluster(lines=LINES, pods=[RUNS, again], previous_lines=LINES, streams=[Stream(100, BROKEN)])
     stop = NoWait(lambda: setattr(cluster, "lines", [(31 * S, "of the second run")]))
-    run = copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=stop)
+    run = LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(RUNS), follow=True, stop=stop).make()
     assert run is not None
     assert (run.complete, run.container_id) == (True, "c1")
     assert archived_text(archive) == TEXT
@@ -198,7 +199,7 @@ def test_text_of_a_later_run_is_dropped_where_its_stream_breaks(tmp_path: Path, 
     )
     later = [(31 * S, "of the second run"), (32 * S, "more")]
     cluster = PodCluster(lines=later, pod=again, previous_lines=LINES, streams=[Stream(60, BROKEN)])
-    run = copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(before), follow=True, stop=NoWait())
+    run = LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(before), follow=True, stop=NoWait()).make()
     assert run is not None
     assert (run.complete, run.container_id) == (True, "c1")
     assert archived_text(archive) == TEXT
@@ -210,7 +211,7 @@ def test_the_previous_run_of_a_container_is_copied(tmp_path: Path) -> None:
     )
     cluster = PodCluster(lines=[], previous_lines=LINES, pod=again)
     first, second = runs_of_pod(again)
-    run = copy_log(cluster, archive := archive_in(tmp_path), JOB, first)
+    run = LogCopy(cluster, archive := archive_in(tmp_path), JOB, first).make()
     assert run is not None
     assert (run.complete, run.exit_code, run.restarts) == (True, 3, 0)
     assert second.running
@@ -223,7 +224,7 @@ def test_the_kubelets_text_about_a_log_that_is_gone_is_no_log(tmp_path: Path) ->
         rest="unable to retrieve container logs for containerd://c1", lines=[(0, "")]
     ).logs("default", "p", since=datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(hours=1))
     with pytest.raises(ClusterError, match="containerd://c1") as raised:
-        copy_log(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait())
+        LogCopy(cluster, archive := archive_in(tmp_path), JOB, only_run(ENDED), stop=NoWait()).make()
     assert raised.value.reason == "NotFound"
     assert archive.index() == []
 
@@ -232,13 +233,13 @@ def test_the_kubelets_text_about_a_log_that_is_gone_is_no_log(tmp_path: Path) ->
 def test_a_copy_that_is_stopped_keeps_what_came_if_it_is_wanted(tmp_path: Path, keeps: bool) -> None:
     cluster, archive, stop = PodCluster(lines=LINES, pod=RUNS), archive_in(tmp_path), NoWait()
     stop.on_wait.append(stop.set)
-    run = copy_log(cluster, archive, JOB, only_run(RUNS), follow=True, stop=stop, keep_partial=lambda: keeps)
+    run = LogCopy(cluster, archive, JOB, only_run(RUNS), follow=True, stop=stop, keep_partial=keeps).make()
     assert (run is not None) == keeps
     assert len(newest_copies(archive.index())) == keeps
 
 
 def test_an_empty_log_is_complete(tmp_path: Path) -> None:
-    run = copy_log(PodCluster(lines=[], pod=ENDED), archive := archive_in(tmp_path), JOB, only_run(ENDED))
+    run = LogCopy(PodCluster(lines=[], pod=ENDED), archive := archive_in(tmp_path), JOB, only_run(ENDED)).make()
     assert run is not None
     assert (run.complete, run.lines, run.bytes) == (True, 0, 0)
     assert archived_text(archive) == ""

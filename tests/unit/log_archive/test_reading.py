@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gzip
 import io
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.log_archive import Archive, ArchivedLog, copy_log, runs_of_pod
+from torchx_pulumi.log_archive import Archive, ArchivedLog, LogCopy
 from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.timestamps import format_time
 
 from tests.unit.log_archive.clusters import PodCluster, archive_in
 from tests.unit.log_archive.pods import JOB, ended, pod, running, status
@@ -32,7 +34,7 @@ def archived(archive: Archive, found: dict[str, Any], *texts: str, previous: tup
     for ref in runs_of_pod(found):
         given = [f"{ref.container}: {text}" for text in (previous if ref.previous else texts)]
         cluster = PodCluster(lines=lines(*given), previous_lines=lines(*given), pod=found)
-        copy_log(cluster, archive, JOB, ref)
+        LogCopy(cluster, archive, JOB, ref).make()
 
 
 def read(archive: Archive, attempt: int | None = None, **options: Any) -> list[str]:
@@ -114,11 +116,11 @@ def test_the_note_says_which_attempt_and_what_is_missing(tmp_path: Path) -> None
     found = pod(statuses=[status(state=running())])
     (ref,) = runs_of_pod(found)
     cluster = PodCluster(lines=lines(*(["x" * 50] * 100)), pod=found)
-    at = datetime(2026, 1, 2, tzinfo=timezone.utc)
-    copy_log(cluster, archive, JOB, ref, limit_bytes=1000, now=lambda: at)
+    run = LogCopy(cluster, archive, JOB, ref, limit_bytes=1000).make()
+    assert run is not None
     assert ArchivedLog(archive, JOB, "trainer", 0).note == (
-        f"read from the archive {archive.name}: copied at 2026-01-02T00:00:00Z; container main: copied before its end, "
-        "which is missing, and 7,216 of its 8,200 bytes were left out, where a line says so"
+        f"read from the archive {archive.name}: copied at {format_time(run.copied_at)}; container main: copied "
+        "before its end, which is missing, and 7,216 of its 8,200 bytes were left out, where a line says so"
     )
 
 
@@ -144,7 +146,7 @@ def test_a_line_of_100_mb_is_returned_in_parts(tmp_path: Path) -> None:
 def test_the_note_says_that_the_node_may_have_removed_the_first_lines(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
     late = [(number * S + 5 * S, "x" * 1000) for number in range(100)]
-    copy_log(PodCluster(lines=late, pod=pod()), archive, JOB, runs_of_pod(pod())[0])
+    LogCopy(PodCluster(lines=late, pod=pod()), archive, JOB, runs_of_pod(pod())[0]).make()
     cluster = ArchivedLog(archive, JOB, "trainer", 0)
     assert "; container main: its first line is 5 s younger than the container, whose node may have" in cluster.note
     archived(archive, pod(uid="9b2c1f0a-0000-4000-8000-00000000000b", created=RETRY), *("x" * 1000 for _ in range(100)))
@@ -154,7 +156,9 @@ def test_the_note_says_that_the_node_may_have_removed_the_first_lines(tmp_path: 
 def test_a_replica_is_read_without_a_listing_of_the_whole_job(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "index", lambda _: pytest.fail("the whole job was listed"))
+    index, listed = archive.index, list[str]()
+    monkeypatch.setattr(archive, "index", lambda folder: listed.append(folder) or index(folder))
     archived(archive, pod("other", role="trainer-1", uid="9b2c1f0a-0000-4000-8000-00000000000c"), "other")
     archived(archive, pod("other", replica=10, uid="9b2c1f0a-0000-4000-8000-00000000000d"), "other")
     assert read(archive)[0] == "main: third"
+    assert listed == [JOB.replica_folder("trainer", 0)]

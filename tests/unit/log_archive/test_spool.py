@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torchx_pulumi.log_archive.spool import LimitedSpool
+from torchx_pulumi.log_archive.copying import LimitedSpool
 
 from tests.unit.logs.scripted import shown, stamp
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from torchx_pulumi.logs import LogClock, LogQuery, read_source
+from torchx_pulumi.logs.sources import PodSource
 from torchx_pulumi.model.errors import ClusterError
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -24,7 +26,7 @@ def shown(written: Written) -> str:
     return f"{stamp(written[0])} {written[1]}\n"
 
 
-class FakeClock:
+class FakeClock(LogClock):
     """Time passes only where somebody waits; each wait may let something happen."""
 
     def __init__(self) -> None:
@@ -172,3 +174,11 @@ def pod(
 
 
 RUNNING: dict[str, Any] = {"running": {}}
+
+
+def read_lines(
+    cluster: Any, query: LogQuery, *, ended: Callable[[], bool] = lambda: False, clock: LogClock | None = None
+) -> Iterator[str]:
+    """Return the lines of a pod's log, of an app about whose end `ended` is asked if the log is followed."""
+    followed, clock = query.follow and not query.previous, clock or LogClock()
+    return read_source(PodSource(cluster, query, ended if followed else lambda: True, clock), query, clock=clock)

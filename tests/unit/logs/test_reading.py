@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchx_pulumi.logs import LogQuery, LogStop, query, read_lines, resuming
+from torchx_pulumi.logs import LogQuery, query, resuming
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, InvalidJobError
 
 from tests.unit.logs.scripted import (
@@ -25,6 +25,7 @@ from tests.unit.logs.scripted import (
     Stream,
     Written,
     pod,
+    read_lines,
     shown,
     stamp,
 )
@@ -88,7 +89,7 @@ def test_lines_without_a_time_do_not_come_again() -> None:
         raise BROKEN
 
     streams = [broken(), iter(raw)]
-    log = resuming.ResumedLog(lambda _options: ScriptedLog(streams.pop(0)), LogStop())
+    log = resuming.ResumedLog(lambda _options: closing(ScriptedLog(streams.pop(0))))
     with pytest.raises(ClusterError, match="broke off"):
         assert len([*log.read(follow=False)]) == 4
     assert [line.text for line in log.read(follow=False)] == ["c"]
@@ -336,7 +337,7 @@ def test_an_absent_pod_is_named_with_those_there_are() -> None:
     cluster = ScriptedCluster(others=["p-1", "z"])
     for asked in (ask(), ask(follow=True)):
         with pytest.raises(
-            ClusterError, match=r"no pod 'p' in namespace 'n'; pods there: p-1\. .*log_archive"
+            ClusterError, match=r"no pod 'p' in namespace 'n'; pods there: p-1, z\. .*log_archive"
         ) as caught:
             read(cluster, asked)
         assert caught.value.reason == "NotFound"

@@ -16,6 +16,7 @@ from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.logs import LogClock
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
@@ -31,7 +32,7 @@ SPEED = 200
 STAMP = "2026-01-01T00:00:{:02d}.000000000Z"
 
 
-class FastClock:
+class FastClock(LogClock):
     """The clock of the machine, faster."""
 
     def now(self) -> datetime:

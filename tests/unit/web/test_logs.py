@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.stack_apps import TrackedApp
-from torchx_pulumi.log_archive import ArchivedJob, copy_log, open_archive, runs_of_pod
+from torchx_pulumi.log_archive import ArchivedJob, LogCopy, open_archive
 from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.logs import LONGEST_PART, NOTE, LiveLogs, LogRequest, status_of
@@ -82,7 +83,7 @@ def archive(folder: Path, found: dict[str, Any], *texts: str, uid: str = JOB.uid
     job = ArchivedJob(app_id=JOB.app_id, scheduler=JOB.scheduler, uid=uid)
     for ref in runs_of_pod(found):
         lines = [(number * S, f"{text} {ref.restarts}") for number, text in enumerate(texts)]
-        copy_log(PodCluster(lines=lines, previous_lines=lines, pod=found), open_archive(url), job, ref)
+        LogCopy(PodCluster(lines=lines, previous_lines=lines, pod=found), open_archive(url), job, ref).make()
     return url
 
 

@@ -123,7 +123,7 @@ def test_the_record_of_a_complete_copy_is_read_once(site: Site, tmp_path: Path) 
     )
     archive(tmp_path, still, "x")
     storage = Counting(tmp_path / "logs")
-    archives = KnownArchives(ArchiveRules(own="s3://logs"), opened=lambda url: Archive(storage, url))
+    archives = KnownArchives(ArchiveRules(own="s3://logs"), opened=lambda url: Archive(lambda: storage, url))
     runs = RunHistory(lambda _app: site.view, archives, kept_s=0)
     first = runs.of(site.live)["runs"]
     assert (storage.reads, [item["complete"] for item in first[0]["attempts"]]) == (2, [True, False])
@@ -149,7 +149,7 @@ def test_an_archive_that_cannot_be_read_is_a_note_and_hides_nothing_else(site: S
 
 
 def _opened(url: str, folder: Path) -> Archive:
-    return open_archive(url) if url.startswith("ftp:") else Archive(Broken(folder), url)
+    return open_archive(url) if url.startswith("ftp:") else Archive(lambda: Broken(folder), url)
 
 
 def test_pods_that_cannot_be_read_are_a_note_and_hide_nothing_else(tmp_path: Path) -> None:
