@@ -240,8 +240,8 @@ def test_no_two_classes_have_one_name() -> None:
 RUN_TYPES = {"RunEntry", "RunRecord", "LaunchRequest", "Launch", "RegistrationPlan"}
 """Index entry, record, request to the driver, decision (of the adapter and of a component), and what is registered."""
 
-READERS_OF_RUNS = {"StackState", "MarkedPlan"}
-"""A component in the stack's state; a plan with marks of its secret values."""
+READERS_OF_RUNS = {"StackState", "MarkedPlan", "_ArchivedLog", "_AppLog", "_SharedSource"}
+"""A component in the stack's state; a plan with marks of its secret values; the logs of a run."""
 
 
 def fields_of_classes(path: Path) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import random
@@ -677,10 +678,10 @@ def test_a_start_removes_the_lock_of_its_killed_container_from_a_stack_that_is_c
     app = world.launch("train-1")
     folder = world.root / "backend" / lock_folder(app.entry.place)
     folder.mkdir(parents=True)
-    content = {"pid": 1, "username": "me", "hostname": "pod", "timestamp": "2026-01-01T00:00:00Z"}
+    content = {"pid": 1, "username": getpass.getuser(), "hostname": "pod", "timestamp": "2026-01-01T00:00:00Z"}
     for pod_uid in ("pod-1", "pod-2"):
-        mark = {"pod_uid": pod_uid, "started": "earlier"}
-        (folder / f"{pod_uid}.json").write_text(json.dumps({**content, "container": mark}))
+        owner = {"host": "pod", "pid": 1, "started": "earlier", "boot_id": "boot", "pod_uid": pod_uid}
+        (folder / f"{pod_uid}.json").write_text(json.dumps({**content, "owner": owner}))
     before = app.path.read_text()
     # A backend that is away is cleared when it is back.
     (world.root / "backend").rename(world.root / "away")
