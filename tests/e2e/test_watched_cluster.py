@@ -64,7 +64,8 @@ def test_a_run_is_followed_to_its_end_without_requests(
         monkeypatch.undo()
         seen, live = status(), variant.read_status(variant.observe(look, namespace, name))
         assert (seen.state, seen.reason, seen.uid) == (live.state, live.reason, live.uid)
-        pods = [pod for pod in watched.objects(POD) if pod["metadata"]["labels"][labels.UNIQUE_NAME] == name]
+        own = {labels.UNIQUE_NAME: name}
+        pods = watched.list(POD, namespace, own)
         assert len(pods) == 3
         assert all("command" not in container for pod in pods for container in pod["spec"]["containers"])
         if scheduler == "volcano":
@@ -72,7 +73,7 @@ def test_a_run_is_followed_to_its_end_without_requests(
             assert {group["metadata"]["labels"][labels.LAUNCH] for group in groups} == {launch}
         look.delete(variant.job_object, namespace, name)
         eventually(lambda: watched.get(variant.job_object, namespace, name) is None)
-        eventually(lambda: not [*watched.objects(POD)], 120)
+        eventually(lambda: not watched.list(POD, namespace, own), 120)
     finally:
         watched.stop()
         look.delete(variant.job_object, namespace, name)

@@ -206,12 +206,9 @@ class Site:
 
     def known(self) -> None:
         """Wait until the watches have what the cluster has."""
+        watched = {watch.kind: watch.store for watch in self.view.watched.watches}
         for kind in (self.app.variant.job_object, POD):
-            wait_for(
-                lambda kind=kind: (
-                    versions(self.view.watched.objects(kind)) == versions(self.cluster.find_all(kind, None))
-                )
-            )
+            wait_for(lambda kind=kind: versions(watched[kind].list()) == versions(self.cluster.find_all(kind, None)))
 
     def see(self, state: str, reason: str) -> None:
         """Let the controller see the app in a state."""
