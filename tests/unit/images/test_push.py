@@ -267,7 +267,7 @@ def test_presigned_downloads_get_no_credentials(
         assert storage.authorizations == [""]
 
 
-def test_one_token_is_for_the_push_and_the_source_of_mounts(
+def test_a_token_is_fetched_once_for_a_push_and_once_for_its_mounts(
     client: RegistryClient, registry: FakeRegistry, target: Reference
 ) -> None:
     registry.login, registry.bearer = ("me", "right"), True
@@ -277,6 +277,7 @@ def test_one_token_is_for_the_push_and_the_source_of_mounts(
     registry.scopes.clear()
     push(client, image_of([layer(5, 6), layer(6, 7)], base, [SMALL]), target)
     assert registry.scopes == [
+        ["repository:team/app:pull,push"],
         ["repository:team/app:pull,push", "repository:team/base:pull"],
         ["repository:team/app:pull"],
     ]

@@ -255,7 +255,7 @@ for name in ("docker", "docker.auth"):
     sys.modules[name] = None
 import torchx_pulumi.images as images
 from torchx_pulumi.images.reference import Reference, parse_reference
-from torchx_pulumi.images.registry import RegistryClient
+from torchx_pulumi.images.registry import RegistryClient, login_of
 assert not {{"requests", "urllib3"}} & set(sys.modules)
 client = RegistryClient(tries=1)
 assert client.digest(parse_reference("{registry.host}/a:1")) is None
@@ -264,7 +264,7 @@ folder = pathlib.Path(os.environ["DOCKER_CONFIG"])
 folder.mkdir()
 (folder / "config.json").write_text(json.dumps({{"auths": {{"other": {{"auth": "bWU6eA=="}}}}}}))
 try:
-    client.connection._authorizations._grant(None, parse_reference("{registry.host}/a:1"), (), "a")
+    login_of("{registry.host}")
 except Exception as error:
     assert "needs the docker package" in str(error), error
 else:

@@ -1,12 +1,11 @@
-"""What registries have: digests, manifests, small blobs."""
+"""What registries have: digests, manifests, blobs."""
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import Final
 
 from torchx_pulumi.images.oci import (
     DOCKER_INDEX,
@@ -18,10 +17,16 @@ from torchx_pulumi.images.oci import (
     sha256_digest,
 )
 from torchx_pulumi.images.reference import Reference, is_local_id
+from torchx_pulumi.images.registry.connection import RegistryConnection
+from torchx_pulumi.images.registry.request import (
+    RegistryAnswer,
+    RegistryError,
+    RegistryRequest,
+    pull_scope,
+    push_scope,
+)
+from torchx_pulumi.images.registry.retries import Retries
 from torchx_pulumi.model.errors import ImageError
-
-if TYPE_CHECKING:
-    from torchx_pulumi.images.registry.connection import RegistryAnswer, RegistryConnection
 
 ACCEPTED: Final = ", ".join((OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIFEST))
 """Accepted media types. The index comes first, because the daemon stores its digest for a pulled image."""
@@ -31,7 +36,7 @@ LARGEST_READ: Final = 16 << 20
 CHUNK: Final = 16 << 20
 
 
-class RegistryClient:
+class RegistryClient(RegistryConnection):
     """Reads from registries and pushes to them. Many threads may use one client."""
 
     def __init__(
@@ -51,38 +56,8 @@ class RegistryClient:
             pause: Waits for a number of seconds.
             chunk: Bytes of a chunk of an upload, and of the largest blob that is sent as a whole.
         """
-        self._policy = (tries, first_wait_s, pause)
-        self._chunk = chunk
-        self._connection: RegistryConnection | None = None
-        self._guard = threading.Lock()
-
-    @property
-    def connection(self) -> RegistryConnection:
-        """Return the pooled connections, made by the first request.
-
-        Raises:
-            ImageError: The package `requests` is not installed.
-        """
-        with self._guard:
-            if self._connection is None:
-                try:
-                    from torchx_pulumi.images.registry.connection import RegistryConnection
-                    from torchx_pulumi.images.registry.retries import Retries
-                except ImportError as error:
-                    if error.name not in ("requests", "urllib3"):
-                        raise
-                    raise ImageError(
-                        f"asking a registry needs the requests package, which cannot be imported ({error}); "
-                        "install `torchx-pulumi[docker]`"
-                    ) from error
-                self._connection = RegistryConnection(Retries.of(*self._policy), self._chunk)
-            return self._connection
-
-    def close(self) -> None:
-        """Close the kept connections. Later requests open others."""
-        with self._guard:
-            if self._connection is not None:
-                self._connection.close()
+        super().__init__(Retries(tries=tries, first_wait_s=first_wait_s, pause=pause))
+        self.chunk = chunk
 
     def digest(self, reference: Reference) -> str | None:
         """Return the digest of an image. None: the registry does not have it.
@@ -109,7 +84,7 @@ class RegistryClient:
             return None
         media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip()
         if not media_type or media_type in ("application/json", "text/plain", "application/octet-stream"):
-            media_type = _media_type_in(answer.content) or media_type
+            media_type = _media_type_in(answer) or media_type
         found = Manifest(media_type=media_type, content=answer.content)
         named = reference.digest or _digest_in(answer)
         if named and named != found.digest:
@@ -130,27 +105,17 @@ class RegistryClient:
             ImageError: As of `digest`; or the registry does not have it, it is larger than 16 MiB, or it is not what
                 its digest says.
         """
-        from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.connection import RegistryRequest
-
-        what = f"blob {descriptor.digest} of {repository.name}"
+        request = blob_request("GET", repository, descriptor.digest)
         if descriptor.size > LARGEST_READ:
             raise ImageError(
-                f"{what}: has {descriptor.size} bytes, and at most {LARGEST_READ} are read; this is no "
+                f"{request.what}: has {descriptor.size} bytes, and at most {LARGEST_READ} are read; this is no "
                 "configuration of an image; name another base image"
             )
-        request = RegistryRequest(
-            method="GET",
-            url=f"/v2/{repository.path}/blobs/{descriptor.digest}",
-            reference=repository,
-            scopes=(pull_scope(repository),),
-            what=what,
-        )
-        content = self.connection.send(request, LARGEST_READ).content
+        content = self.send(request, LARGEST_READ).content
         if sha256_digest(content) != descriptor.digest:
             raise ImageError(
                 f"registry {repository.registry}: sent {sha256_digest(content)} ({len(content)} bytes), asked for "
-                f"{what}; its copy is damaged, or a proxy changed it; see its logs"
+                f"{request.what}; its copy is damaged, or a proxy changed it; see its logs"
             )
         return content
 
@@ -160,15 +125,9 @@ class RegistryClient:
         Raises:
             ImageError: As of `digest`.
         """
-        from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.uploads import has_blob
-
-        return has_blob(self.connection, repository, (pull_scope(repository),), digest)
+        return self._read(blob_request("HEAD", repository, digest)).status != 404
 
     def _manifest(self, method: str, reference: Reference) -> RegistryAnswer:
-        from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.connection import RegistryRequest
-
         request = RegistryRequest(
             method=method,
             url=f"/v2/{reference.path}/manifests/{reference.version}",
@@ -178,7 +137,36 @@ class RegistryClient:
             expected=(200, 404),
             headers={"Accept": ACCEPTED},
         )
-        return self.connection.send(request, LARGEST_MANIFEST)
+        return self._read(request, LARGEST_MANIFEST)
+
+    def _read(self, request: RegistryRequest, limit: int = LARGEST_READ) -> RegistryAnswer:
+        """Send a request, once more with the permission to push if a token that may only read is denied.
+
+        Token services deny `pull` of a repository that does not exist, and grant `pull,push`, which makes it.
+        """
+        try:
+            return self.send(request, limit)
+        except RegistryError as error:
+            if error.status not in (401, 403) or not self.authorizations.uses_tokens(request.reference.registry):
+                raise
+            denied = error
+        try:
+            return self.send(replace(request, scopes=(push_scope(request.reference),)), limit)
+        except RegistryError:
+            raise denied from None
+
+
+def blob_request(method: str, repository: Reference, digest: str) -> RegistryRequest:
+    """Return a request for a blob. A HEAD also expects that it is absent."""
+    return RegistryRequest(
+        method=method,
+        url=f"/v2/{repository.path}/blobs/{digest}",
+        reference=repository,
+        scopes=(pull_scope(repository),),
+        what=f"blob {digest} of {repository.name}",
+        # A redirect is to where the blob is stored, often to an address for GET only.
+        expected=(200, 302, 303, 307, 404) if method == "HEAD" else (200, 206),
+    )
 
 
 def _named(reference: Reference) -> str:
@@ -191,9 +179,6 @@ def _digest_in(answer: RegistryAnswer) -> str | None:
     return found if is_local_id(found) else None
 
 
-def _media_type_in(content: bytes) -> str | None:
-    try:
-        found: Any = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
+def _media_type_in(answer: RegistryAnswer) -> str | None:
+    found = answer.json()
     return found.get("mediaType") if isinstance(found, dict) else None
