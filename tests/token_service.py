@@ -1,4 +1,4 @@
-"""A token service of a registry: whom it lets do what, and signed tokens as the distribution project's registries read."""
+"""A token service of a registry: what it grants, and signed tokens as the distribution project's registries read."""
 
 from __future__ import annotations
 

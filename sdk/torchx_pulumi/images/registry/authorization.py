@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 from urllib.parse import urlencode
 
-from torchx_pulumi.images.registry.addresses import is_plain, resolve_address
+from torchx_pulumi.images.registry.addresses import is_plain, url_in
 from torchx_pulumi.images.registry.credentials import FoundLogin, RegistryLogin, find_login
 from torchx_pulumi.images.registry.request import RegistryAnswer, RegistryRequest, denied, message_in
 from torchx_pulumi.model.errors import ImageError
@@ -112,7 +112,7 @@ class Authorizations:
     def _token(self, asked: Mapping[str, str], found: FoundLogin, request: RegistryRequest) -> tuple[str, float]:
         """Return the header with a token, and its seconds. 0: until the registry refuses it."""
         registry, login = request.reference.registry, found.login
-        realm = resolve_address("", asked.get("realm", ""), registry)
+        realm = url_in(registry, asked.get("realm", ""))
         if login and is_plain(realm):
             raise ImageError(
                 f"registry {registry}: its token service {realm} uses plain http, and would get the "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -25,7 +23,6 @@ from torchx_pulumi.images.registry.request import (
     pull_scope,
     push_scope,
 )
-from torchx_pulumi.images.registry.retries import Retries
 from torchx_pulumi.model.errors import ImageError
 
 ACCEPTED: Final = ", ".join((OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIFEST))
@@ -33,31 +30,10 @@ ACCEPTED: Final = ", ".join((OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIF
 LARGEST_MANIFEST: Final = 4 << 20
 LARGEST_READ: Final = 16 << 20
 """Bytes of the largest blob that is read as a whole."""
-CHUNK: Final = 16 << 20
 
 
 class RegistryClient(RegistryConnection):
     """Reads from registries and pushes to them. Many threads may use one client."""
-
-    def __init__(
-        self,
-        *,
-        tries: int = 5,
-        first_wait_s: float = 0.5,
-        pause: Callable[[float], None] = time.sleep,
-        chunk: int = CHUNK,
-    ) -> None:
-        """Make a client. No request is sent.
-
-        Args:
-            tries: Attempts of each request in total, after errors that may pass.
-            first_wait_s: Seconds after the first attempt; each wait is twice the previous one, at most 30 s.
-                `Retry-After` takes precedence.
-            pause: Waits for a number of seconds.
-            chunk: Bytes of a chunk of an upload, and of the largest blob that is sent as a whole.
-        """
-        super().__init__(Retries(tries=tries, first_wait_s=first_wait_s, pause=pause))
-        self.chunk = chunk
 
     def digest(self, reference: Reference) -> str | None:
         """Return the digest of an image. None: the registry does not have it.

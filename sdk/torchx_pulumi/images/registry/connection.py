@@ -5,20 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urljoin
 
-from torchx_pulumi.images.reference import Reference
-from torchx_pulumi.images.registry.addresses import (
-    address_of,
-    authority_of,
-    client_certificate_of,
-    is_plain,
-    origin_of,
-    resolve_address,
-)
+from torchx_pulumi.images.registry.addresses import address_of, certificates_of, is_plain, origin_of, url_in
 from torchx_pulumi.images.registry.authorization import Authorizations
 from torchx_pulumi.images.registry.request import RegistryAnswer, RegistryRequest, refused, unreachable
 from torchx_pulumi.images.registry.retries import Attempts, Retries
@@ -27,6 +19,7 @@ from torchx_pulumi.model.errors import ClusterError, ImageError
 if TYPE_CHECKING:
     from torchx_pulumi.kube.proxies import Proxy
 
+CHUNK: Final = 16 << 20
 _AT_ONCE: Final = 8
 """Connections to one host that are kept open."""
 _REDIRECTS: Final = 5
@@ -43,8 +36,25 @@ _HEADERS: Final = {"User-Agent": "torchx-pulumi", "Accept-Encoding": "identity"}
 class RegistryConnection:
     """Sends requests over pooled connections. Many threads may use it."""
 
-    def __init__(self, retries: Retries) -> None:
-        self.retries = retries
+    def __init__(
+        self,
+        *,
+        tries: int = 5,
+        first_wait_s: float = 0.5,
+        pause: Callable[[float], None] = time.sleep,
+        chunk: int = CHUNK,
+    ) -> None:
+        """Prepare connections. No request is sent.
+
+        Args:
+            tries: Attempts of each request in total, after errors that may pass.
+            first_wait_s: Seconds after the first attempt; each wait is twice the previous one, at most 30 s.
+                `Retry-After` takes precedence.
+            pause: Waits for a number of seconds.
+            chunk: Bytes of a chunk of an upload, and of the largest blob that is sent as a whole.
+        """
+        self.retries = Retries(tries=tries, first_wait_s=first_wait_s, pause=pause)
+        self.chunk = chunk
         self._guard = threading.Lock()
         self._managers: dict[tuple[Any, ...], Any] = {}
         """Pools by proxy and certificates."""
@@ -95,14 +105,14 @@ class RegistryConnection:
                 with contextlib.suppress(ImageError):
                     content = next(read_pieces(response, request, _LONGEST_ERROR), b"")
                 note = self.authorizations.note(request)
-                raise refused(response.status, response.reason or "", response.headers, content, request, attempt, note)
+                raise refused(response, content, request, attempt, note)
             yield response
 
     def _followed(self, request: RegistryRequest) -> Any:
         """Send a request with the authorization of its registry, follow redirects, and return the response."""
         registry = request.reference.registry
         home = address_of(registry)
-        url = url_in(request.reference, request.url)
+        url = url_in(registry, request.url)
         if request.authorization is not None:
             return self._transmit(request, url, request.authorization)
         for _ in range(_REDIRECTS):
@@ -119,7 +129,7 @@ class RegistryConnection:
             if not is_redirect or not target or request.method not in ("GET", "HEAD"):
                 return response
             response.close()
-            url = url_in(request.reference, target, url)
+            url = url_in(registry, target, url)
         raise ImageError(
             f"registry {registry}: redirects more than {_REDIRECTS} times, asked for {request.what}; see its logs"
         )
@@ -170,15 +180,14 @@ class RegistryConnection:
         except ClusterError as error:
             raise ImageError(f"{error}, asked for {request.what}") from error
         is_own = origin_of(url)[:2] == origin_of(address_of(registry))[:2]
-        named = (authority_of(registry) if is_own else None) or next(
-            filter(None, map(os.environ.get, _AUTHORITIES)), ""
-        )
+        authority, client = certificates_of(registry) if is_own else (None, None)
+        named = authority or next(filter(None, map(os.environ.get, _AUTHORITIES)), "")
         if named and url.startswith("https:") and not Path(named).exists():
             raise ImageError(
                 f"registry {registry}: no certificates of authorities, invalid path: {named}, asked for "
                 f"{request.what}; see {' and '.join(_AUTHORITIES)}, and the folders certs.d of Docker's configuration"
             )
-        wanted = (proxy, named or certifi.where(), client_certificate_of(registry) if is_own else None)
+        wanted = (proxy, named or certifi.where(), client)
         with self._guard:
             if wanted not in self._managers:
                 self._managers[wanted] = _manager(*wanted)
@@ -199,26 +208,6 @@ def _manager(proxy: Proxy | None, authorities: str, client: tuple[str, str] | No
         return urllib3.PoolManager(**options)
     headers = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else None
     return urllib3.ProxyManager(proxy.url, proxy_headers=headers, **options)
-
-
-def url_in(reference: Reference, target: str, base: str = "/") -> str:
-    """Return the URL that a registry sent, or of a path below its address.
-
-    Args:
-        reference: A repository of it.
-        target: The URL, which may be relative.
-        base: What it is relative to.
-
-    Raises:
-        ImageError: It is not a URL of http or https.
-    """
-    home = address_of(reference.registry)
-    url = resolve_address(urljoin(f"{home}/", base), target, reference.registry)
-    # One behind a proxy may name itself with http.
-    scheme, host, _ = origin_of(url)
-    if scheme == "http" and home.startswith("https://") and host == origin_of(home)[1]:
-        return f"https{url[4:]}"
-    return url
 
 
 def read_pieces(response: Any, request: RegistryRequest, size: int) -> Iterator[bytes]:

@@ -101,32 +101,23 @@ class RegistryError(ImageError):
         super().__init__(message, retryable=retryable)
 
 
-def refused(
-    status: int,
-    reason: str,
-    headers: Mapping[str, str],
-    content: bytes,
-    request: RegistryRequest,
-    tries: int,
-    note: str,
-) -> RegistryError:
+def refused(response: Any, content: bytes, request: RegistryRequest, tries: int, note: str) -> RegistryError:
     """Return the error of an unexpected status.
 
     Args:
-        status: The HTTP status.
-        reason: The text after it.
-        headers: Headers of the response.
+        response: urllib3's response.
         content: Beginning of the body.
         request: The request.
         tries: Attempts that were made.
         note: As of `denied`.
     """
+    status = response.status
     said = message_in(content)
     quoted = f" ({said})" if said else ""
     limit = bool(_LIMITS.search(said))
     if status in (401, 403) and not limit:
         return denied(request, f"answers {status}{quoted}", status=status, note=note)
-    answer = f"answers {status} {reason}".rstrip()
+    answer = f"answers {status} {response.reason or ''}".rstrip()
     if status == 429:
         answer, hint = "is limiting the rate of requests", "log in with a higher limit or wait"
     elif status == 413:
@@ -144,7 +135,7 @@ def refused(
         status=status,
         reason=f"it answered {status}",
         retryable=status in RETRIED and not (limit and status != 429),
-        retry_after_s=_retry_after_s(headers.get("Retry-After", "")),
+        retry_after_s=_retry_after_s(response.headers.get("Retry-After", "")),
     )
 
 

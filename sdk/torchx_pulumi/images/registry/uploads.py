@@ -19,8 +19,9 @@ from urllib.parse import quote
 from torchx_pulumi.images.content.hashing import cache_folder
 from torchx_pulumi.images.oci import Blob
 from torchx_pulumi.images.reference import Reference
+from torchx_pulumi.images.registry.addresses import url_in
 from torchx_pulumi.images.registry.client import RegistryClient, blob_request
-from torchx_pulumi.images.registry.connection import read_pieces, url_in
+from torchx_pulumi.images.registry.connection import read_pieces
 from torchx_pulumi.images.registry.request import (
     RegistryAnswer,
     RegistryError,
@@ -207,7 +208,8 @@ class Upload:
         try:
             self._complete(offset)
         except RegistryError as error:
-            self._session.keep(None)
+            if error.status is not None:
+                self._session.keep(None)
             if error.status in (404, 416) or (is_resumed and error.status == 400):
                 # The registry does not have the upload any more, or what an earlier attempt had sent was damaged.
                 raise ImageError(str(error), retryable=True) from error
@@ -305,7 +307,7 @@ class Upload:
             changes["body"] = partial(self._reader.read, begin, length)
         answer = self._client.send(replace(self._request, method=method, url=url, **changes))
         if found := answer.headers.get("Location"):
-            self._session.keep(url_in(self._target, found, url))
+            self._session.keep(url_in(self._target.registry, found, url))
         return answer
 
 
