@@ -153,6 +153,8 @@ def _token_request(
         what=request.what,
         expected=(200, 400, 401, 403, 404),
         authorization=_basic(login) if login else "",
+        # What needs the token is sent again as a whole.
+        repeated=False,
     )
     if login is None or not login.identity_token:
         return token

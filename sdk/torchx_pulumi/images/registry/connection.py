@@ -172,13 +172,8 @@ class RegistryConnection:
         """
         import certifi
 
-        from torchx_pulumi.kube.proxies import proxy_for
-
         registry = request.reference.registry
-        try:
-            proxy = proxy_for(url, {}, os.environ, f"registry {registry}")
-        except ClusterError as error:
-            raise ImageError(f"{error}, asked for {request.what}") from error
+        proxy = _proxy(request, url) if any(name.lower().endswith("_proxy") for name in os.environ) else None
         is_own = origin_of(url)[:2] == origin_of(address_of(registry))[:2]
         authority, client = certificates_of(registry) if is_own else (None, None)
         named = authority or next(filter(None, map(os.environ.get, _AUTHORITIES)), "")
@@ -192,6 +187,15 @@ class RegistryConnection:
             if wanted not in self._managers:
                 self._managers[wanted] = _manager(*wanted)
             return self._managers[wanted]
+
+
+def _proxy(request: RegistryRequest, url: str) -> Proxy | None:
+    from torchx_pulumi.kube.proxies import proxy_for  # its package is as large as ours
+
+    try:
+        return proxy_for(url, {}, os.environ, f"registry {request.reference.registry}")
+    except ClusterError as error:
+        raise ImageError(f"{error}, asked for {request.what}") from error
 
 
 def _manager(proxy: Proxy | None, authorities: str, client: tuple[str, str] | None) -> Any:

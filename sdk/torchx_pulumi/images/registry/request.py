@@ -24,8 +24,8 @@ TIMEOUT_S: Final = (10.0, 60.0)
 _LONGEST: Final = 400
 """Characters of a registry's own message that are shown."""
 _LIMITS: Final = re.compile(r"quota|no space|storage|size limit|exceed", re.IGNORECASE)
-_PERMANENT: Final = ("Name or service not known", "CERTIFICATE_VERIFY_FAILED", "getaddrinfo failed")
-"""In errors of a connection that another attempt would have too."""
+_LASTING: Final = ("Name or service not known", "CERTIFICATE_VERIFY_FAILED", "getaddrinfo failed")
+"""In errors of a connection that another attempt within seconds would have too."""
 _REASON: Final = re.compile(r"\[Errno -?\d+\] ([^'\")]+)|(timed out|CERTIFICATE_VERIFY_FAILED|Connection aborted)")
 
 
@@ -90,12 +90,15 @@ class RegistryError(ImageError):
         status: int | None = None,
         reason: str = "",
         retryable: bool = False,
+        is_lasting: bool = False,
         retry_after_s: float | None = None,
     ) -> None:
         self.status = status
         """The HTTP status. None: there was no response."""
         self.reason = reason
         """What happened, in a few words. Empty: only the message says it."""
+        self.is_lasting = is_lasting
+        """Whether another attempt within seconds ends in the same way."""
         self.retry_after_s = retry_after_s
         """Seconds before another attempt that the registry asks for. None: it does not."""
         super().__init__(message, retryable=retryable)
@@ -174,7 +177,8 @@ def unreachable(request: RegistryRequest, error: object, *, by_proxy: bool = Fal
         f"registry {request.reference.registry}: cannot be reached ({reason}), asked for {request.what}; "
         "check that it runs and that this machine may reach it, then run again",
         reason=reason,
-        retryable=not any(word in text for word in _PERMANENT),
+        retryable=True,
+        is_lasting=any(word in text for word in _LASTING),
     )
 
 

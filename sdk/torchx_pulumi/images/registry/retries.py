@@ -44,7 +44,8 @@ class Attempts:
             ImageError: The error itself: another attempt would not help, or there is none left.
         """
         self.failed += 1
-        if not error.retryable or self.failed >= self._retries.tries:
+        is_lasting = not error.retryable or getattr(error, "is_lasting", False)
+        if is_lasting or self.failed >= self._retries.tries:
             raise error
         asked_s = getattr(error, "retry_after_s", None)
         wait_s = self._retries.first_wait_s * 2 ** (self.failed - 1) if asked_s is None else asked_s
