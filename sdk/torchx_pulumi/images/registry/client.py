@@ -82,11 +82,6 @@ class RegistryClient(RegistryConnection):
                 its digest says.
         """
         request = blob_request("GET", repository, descriptor.digest)
-        if descriptor.size > LARGEST_READ:
-            raise ImageError(
-                f"{request.what}: has {descriptor.size} bytes, and at most {LARGEST_READ} are read; this is no "
-                "configuration of an image; name another base image"
-            )
         content = self.send(request, LARGEST_READ).content
         if sha256_digest(content) != descriptor.digest:
             raise ImageError(

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,7 +81,7 @@ class RegistryConnection:
         while True:
             try:
                 with self.open(request, attempts.failed + 1) as response:
-                    content = b"".join(_limited(read_pieces(response, request, 1 << 16), limit, request))
+                    content = _read(response, request, limit)
                     return RegistryAnswer(status=response.status, headers=response.headers, content=content)
             except ImageError as error:
                 if not request.repeated:
@@ -104,8 +104,7 @@ class RegistryConnection:
                 content = b""
                 with contextlib.suppress(ImageError):
                     content = next(read_pieces(response, request, _LONGEST_ERROR), b"")
-                note = self.authorizations.note(request)
-                raise refused(response, content, request, attempt, note)
+                raise refused(response, content, request, attempt, self.authorizations.note(request))
             yield response
 
     def _followed(self, request: RegistryRequest) -> Any:
@@ -224,6 +223,18 @@ def read_pieces(response: Any, request: RegistryRequest, size: int) -> Iterator[
         yield from response.stream(size)
 
 
+def _read(response: Any, request: RegistryRequest, limit: int) -> bytes:
+    content = bytearray()
+    for piece in read_pieces(response, request, 1 << 16):
+        content += piece
+        if len(content) > limit:
+            raise ImageError(
+                f"registry {request.reference.registry}: sent more than {limit} bytes, asked for {request.what}; "
+                "this is no answer of a registry; check the address"
+            )
+    return bytes(content)
+
+
 @contextlib.contextmanager
 def _translated(request: RegistryRequest) -> Iterator[None]:
     from urllib3.exceptions import HTTPError, ProxyError
@@ -232,15 +243,3 @@ def _translated(request: RegistryRequest) -> Iterator[None]:
         yield
     except HTTPError as error:
         raise unreachable(request, error, by_proxy=isinstance(error, ProxyError)) from error
-
-
-def _limited(pieces: Iterable[bytes], limit: int, request: RegistryRequest) -> Iterator[bytes]:
-    left = limit
-    for piece in pieces:
-        left -= len(piece)
-        if left < 0:
-            raise ImageError(
-                f"registry {request.reference.registry}: sent more than {limit} bytes, asked for {request.what}; "
-                "this is no answer of a registry; check the address"
-            )
-        yield piece

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from torchx_pulumi.images.reference import DOCKER_HUB, Reference
@@ -132,13 +130,15 @@ def refused(response: Any, content: bytes, request: RegistryRequest, tries: int,
     else:
         hint = "see its logs"
     times = f" after {tries} tries" if tries > 1 else ""
+    wait = response.headers.get("Retry-After", "").strip()
     return RegistryError(
         f"registry {request.reference.registry}: {answer}{quoted}{times}, asked for {request.what}; {hint}, "
         "then run again",
         status=status,
         reason=f"it answered {status}",
         retryable=status in RETRIED and not (limit and status != 429),
-        retry_after_s=_retry_after_s(response.headers.get("Retry-After", "")),
+        # Dates are allowed too, and no registry sends them.
+        retry_after_s=float(wait) if wait.isdigit() else None,
     )
 
 
@@ -202,11 +202,3 @@ def message_in(content: bytes) -> str:
     ]
     said = "; ".join(": ".join(part for part in each if part and isinstance(part, str)) for each in parts)
     return one_line(said)[:_LONGEST]
-
-
-def _retry_after_s(text: str) -> float | None:
-    """Return the seconds of a header `Retry-After`, a number or a date. None: it says nothing."""
-    try:
-        return float(text) if text.strip().isdigit() else max(parsedate_to_datetime(text).timestamp() - time.time(), 0)
-    except (TypeError, ValueError, OverflowError):
-        return None

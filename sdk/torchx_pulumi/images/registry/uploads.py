@@ -37,7 +37,10 @@ _PIECE: Final = 1 << 20
 _FINISH_S: Final = (10.0, 600.0)
 """Timeouts of the request that completes an upload: registries then read the blob again, or copy it."""
 _RANGE: Final = re.compile(r"(\d+)-(\d+)\s*$")
-_DENIED: Final = (401, 403, 413, 429)
+_LOST: Final = (404, 416)
+"""Statuses of an upload that the registry does not have as far as it was asked to continue it."""
+_REFUSING: Final = frozenset(range(300, 500)) - {401, 403, 413}
+"""Statuses that say that a chunk is not taken as a chunk."""
 _KEPT_S: Final = 7 * 86_400.0
 """Seconds after which a file is removed. Registries remove uploads after a week by default."""
 
@@ -208,11 +211,11 @@ class Upload:
         try:
             self._complete(offset)
         except RegistryError as error:
+            if error.status in _LOST or (is_resumed and error.status == 400):
+                # The registry does not have the upload any more, or what an earlier attempt had sent was damaged.
+                raise self._begun_again(str(error), whole=False) from error
             if error.status is not None:
                 self._session.keep(None)
-            if error.status in (404, 416) or (is_resumed and error.status == 400):
-                # The registry does not have the upload any more, or what an earlier attempt had sent was damaged.
-                raise ImageError(str(error), retryable=True) from error
             raise
         return True
 
@@ -262,28 +265,27 @@ class Upload:
     def _send_chunk(self, offset: int) -> int:
         """Send the next chunk. Return how much of the blob the registry has then."""
         end = min(offset + self._chunk, self._blob.size)
-        headers = {"Content-Range": f"{offset}-{end - 1}"}
-        location = self._session.location or ""
+        location, headers = self._session.location or "", {"Content-Range": f"{offset}-{end - 1}"}
         try:
             answer = self._send("PATCH", location, part=(offset, end), expected=(201, 202, 204), headers=headers)
         except RegistryError as error:
-            status = error.status or 500
-            if error.retryable or status in _DENIED or status >= 500:
+            if error.retryable or error.status not in _REFUSING:
                 raise
-            self._session.keep(None)
-            # With another status, the registry does not take chunks.
-            self._is_whole = status not in (404, 416)
-            raise ImageError(str(error), retryable=True) from error
+            # The registry does not have the upload any more, or it does not take chunks.
+            raise self._begun_again(str(error), whole=error.status not in _LOST) from error
         found = _end(answer)
         # Some registries do not say what they have.
         reached = end if found is None else min(found, end)
         if reached <= offset:
-            self._session.keep(None)
-            self._is_whole = True
-            raise ImageError(
-                f"registry {self._target.registry}: took nothing of a chunk of blob {self._blob.digest}", retryable=True
-            )
+            nothing = f"registry {self._target.registry}: took nothing of a chunk of blob {self._blob.digest}"
+            raise self._begun_again(nothing, whole=True)
         return reached
+
+    def _begun_again(self, message: str, *, whole: bool) -> ImageError:
+        """Forget the upload, and return the error after which the next attempt begins another one."""
+        self._session.keep(None)
+        self._is_whole = self._is_whole or whole
+        return ImageError(message, retryable=True)
 
     def _complete(self, offset: int) -> None:
         location = self._session.location or ""
@@ -370,24 +372,20 @@ def upload_session(target: Reference, digest: str | None) -> Iterator[UploadSess
     """
     folder = session_folder()
     name = hashlib.sha256(f"{target.registry}/{target.path}@{digest}".encode()).hexdigest()[:40]
-    path = folder / f"{name}.json"
     with contextlib.ExitStack() as stack:
         session = UploadSession()
         # A folder that cannot be written, or an upload of another process.
         with contextlib.suppress(OSError):
             if digest is not None:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                _remove_old(folder)
+                for old in folder.glob("*.json"):
+                    with contextlib.suppress(OSError):  # another thread has finished it
+                        if old.stat().st_mtime < time.time() - _KEPT_S:
+                            old.unlink()
+                path = folder / f"{name}.json"
                 # The address may hold a token of the registry.
                 file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 stack.callback(os.close, file)
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 session = UploadSession(path, file)
         yield session
-
-
-def _remove_old(folder: Path) -> None:
-    for path in folder.glob("*.json"):
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime < time.time() - _KEPT_S:
-                path.unlink()
