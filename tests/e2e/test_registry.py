@@ -15,7 +15,7 @@ import pytest
 from torchx_pulumi.images.oci import LayeredImage
 from torchx_pulumi.images.reference import Reference, parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
-from torchx_pulumi.images.registry.connection import CHUNK
+from torchx_pulumi.images.registry.client import CHUNK
 from torchx_pulumi.model.errors import ImageError
 
 from tests.e2e.fault_proxy import Fault, FaultProxy, Passing, fault_proxy
@@ -172,7 +172,6 @@ PUSH = """
 import os
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
-from torchx_pulumi.images.registry import connection, uploads
 from tests.e2e.test_registry import SHORT, killed_image
 
 image = killed_image()

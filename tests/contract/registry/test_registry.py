@@ -9,7 +9,7 @@ import pytest
 from torchx_pulumi.images.oci import OCI_CONFIG, Descriptor, LayeredImage
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
-from torchx_pulumi.images.registry.connection import CHUNK
+from torchx_pulumi.images.registry.client import CHUNK
 from torchx_pulumi.model.errors import ImageError
 
 from tests.layered_images import descriptor, image_of, layer

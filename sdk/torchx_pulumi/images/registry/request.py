@@ -1,6 +1,6 @@
 """Requests to registries, their responses, and the errors of those that fail: what was asked, answered, and what to do.
 
-Data and texts only; `connection` sends.
+Data and texts only; `client` sends.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from torchx_pulumi.images.content.hashing import cache_folder
 from torchx_pulumi.images.oci import Blob
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.images.registry.addresses import url_in
-from torchx_pulumi.images.registry.client import RegistryClient, blob_request
-from torchx_pulumi.images.registry.connection import read_pieces
+from torchx_pulumi.images.registry.client import RegistryClient, blob_request, read_pieces
 from torchx_pulumi.images.registry.request import (
     RegistryAnswer,
     RegistryError,
