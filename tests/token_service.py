@@ -67,40 +67,34 @@ class TokenService:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-                asked = parse_qs(body or urlsplit(self.path).query)
+                asked = parse_qs(urlsplit(self.path).query)
                 status, access = policy.answer(self.headers.get("Authorization", ""), asked)
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps({"token": service.token(access)} if status == 200 else {}).encode())
 
-            do_POST = do_GET
-
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
 
         self._server = LoopbackServer(Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         realm = f"http://127.0.0.1:{self._server.server_port}/token"
         self.auth = {"realm": realm, "service": SERVICE, "issuer": "tests", "rootcertbundle": str(certificate)}
 
     def token(self, access: Access) -> str:
         """Return a token that is good for some access, for a minute."""
+
+        def encoded(content: bytes) -> bytes:
+            return base64.urlsafe_b64encode(content).rstrip(b"=")
+
         now = int(time.time())
-        times = {"iat": now, "nbf": now - 5, "exp": now + 60}
-        claims = {"iss": "tests", "sub": "me", "aud": SERVICE, "jti": str(now), "access": access, **times}
+        claims = {"iss": "tests", "aud": SERVICE, "nbf": now - 5, "exp": now + 60, "access": access}
         header = {"typ": "JWT", "alg": "RS256", "x5c": self._chain}
-        signed = b".".join(_encoded(json.dumps(part).encode()) for part in (header, claims))
+        signed = b".".join(encoded(json.dumps(part).encode()) for part in (header, claims))
         command = ["openssl", "dgst", "-sha256", "-sign", self._key]
         signature = subprocess.run(command, input=signed, capture_output=True, check=True).stdout
-        return (signed + b"." + _encoded(signature)).decode()
+        return (signed + b"." + encoded(signature)).decode()
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
-
-
-def _encoded(content: bytes) -> bytes:
-    return base64.urlsafe_b64encode(content).rstrip(b"=")
