@@ -1,4 +1,4 @@
-"""An image registry in a folder of its own, for tests and benchmarks: Debian's docker-registry."""
+"""An image registry in a folder of its own, for tests and benchmarks: Debian's docker-registry, or its successor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,11 +22,11 @@ _START_S: Final = 30.0
 
 
 @cache
-def registry_program() -> Path:
-    """Return the program. Found once: a test may use another cache from then on."""
+def registry_program(part: str = "registry") -> Path:
+    """Return the program of a part. Found once: a test may use another cache from then on."""
     from tools.bootstrap import ensure
 
-    return ensure(["registry"])["registry"] / "docker-registry"
+    return ensure([part])[part] / {"registry": "docker-registry"}.get(part, part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,14 @@ class LocalRegistry:
     """A registry that serves http. Its content and its address stay the same when it is started again."""
 
     def __init__(
-        self, folder: Path, *, host: str = "127.0.0.1", login: bool = False, storage: Path | None = None
+        self,
+        folder: Path,
+        *,
+        host: str = "127.0.0.1",
+        login: bool = False,
+        token: Mapping[str, str] | None = None,
+        storage: Path | None = None,
+        part: str = "registry",
     ) -> None:
         """Use a folder.
 
@@ -52,12 +60,16 @@ class LocalRegistry:
             folder: Folder for the configuration and the log; made if it is absent.
             host: Address on which it listens.
             login: Requests need `USER` and `PASSWORD`.
+            token: Requests need a token; this is the registry's configuration of its service. None: they need none.
             storage: Folder of the content. None: a folder below `folder`.
+            part: `registry` or `distribution`.
         """
         self.storage = storage or folder / "stored"
         self.address = f"{host}:0"
         """Host and port, once it was started."""
-        self._folder, self._login = folder, login
+        self._folder, self._part = folder, part
+        realm = {"htpasswd": {"realm": "test", "path": str(folder / "htpasswd")}} if login else {}
+        self._auth = {"token": dict(token)} if token else realm
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
@@ -84,7 +96,7 @@ class LocalRegistry:
         (self._folder / "registry.yml").write_text(json.dumps(self._configuration()))  # JSON is YAML
         self._starts += 1
         with self.log.open("wb") as log:
-            command = [str(registry_program()), "serve", str(self._folder / "registry.yml")]
+            command = [str(registry_program(self._part)), "serve", str(self._folder / "registry.yml")]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_S
         while (found := _LISTENING.search(self.log.read_text())) is None:
@@ -110,12 +122,11 @@ class LocalRegistry:
         ]
 
     def _configuration(self) -> dict[str, Any]:
-        realm = {"htpasswd": {"realm": "test", "path": str(self._folder / "htpasswd")}}
         return {
             "version": "0.1",
             "log": {"level": "info", "formatter": "text"},
             "storage": {"filesystem": {"rootdirectory": str(self.storage)}, "delete": {"enabled": True}},
             # The secret signs the state of an upload, which outlives a restart.
             "http": {"addr": self.address, "secret": "of-a-test"},
-            **({"auth": realm} if self._login else {}),
+            **({"auth": self._auth} if self._auth else {}),
         }

@@ -7,7 +7,6 @@ placeholder becomes depends on the field, so that the plan of the preview passes
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence, Set
 from enum import Enum
@@ -17,7 +16,7 @@ from typing import Any, get_args, get_origin
 from torchx_pulumi.inputs.overlay_file import read_overlay_file
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.model.labels import INSTANCE_TYPE
-from torchx_pulumi.model.options import OPTION_TO_ARGUMENT
+from torchx_pulumi.model.options import is_table, rows_of, unknown_name
 from torchx_pulumi.planning.typed_reader import (
     FieldValues,
     TypedReader,
@@ -27,7 +26,6 @@ from torchx_pulumi.planning.typed_reader import (
     snake_case,
     whole_numbers,
 )
-from torchx_pulumi.schedulers.volcano.options import NetworkTopology
 
 from torchx_pulumi_components import args as shapes
 from torchx_pulumi_components.input_resolution import PLACEHOLDER, is_other, is_placeholder
@@ -43,9 +41,8 @@ _SHAPES: Mapping[type, type] = {
     ResourceSpec: shapes.Resource,
     MountSpec: shapes.Mount,
     SecretRef: shapes.SecretEnv,
-    NetworkTopology: shapes.Topology,
 }
-"""Nested objects by the class that they are read to."""
+"""Nested objects of a role by the class that they are read to."""
 
 _CHOICES: Mapping[str, type[Enum]] = {"kind": shapes.MountKind, "retry_policy": shapes.RetryPolicy}
 """Fields of text with few values."""
@@ -82,20 +79,23 @@ class ArgumentReader(TypedReader):
     """Reads the arguments of one component."""
 
     def arguments(
-        self, args: Any, shape: type, elsewhere: Mapping[str, str] = MappingProxyType({}), path: str = ""
+        self,
+        args: Any,
+        fields: Mapping[str, bool],
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
+        path: str = "",
     ) -> dict[str, Any] | None:
         """Return the untyped arguments of an object by their names in Python. None: the object is refused.
 
         Args:
             args: The object.
-            shape: Class with all its arguments.
+            fields: All its arguments, and whether the value must be known in a preview.
             elsewhere: Arguments of other components, and what to do instead.
             path: Path of the object.
         """
-        hints = shape.__annotations__
-        names = list(hints)
+        names = list(fields)
         if is_placeholder(args):
-            return self._known(dict.fromkeys(names, args), hints, path)
+            return self._known(dict.fromkeys(names, args), fields, path)
         if not isinstance(args, Mapping):
             self.refuse(path or "args", f"must be an object, found {_found(args)}")
             return None
@@ -109,25 +109,19 @@ class ArgumentReader(TypedReader):
             if snake_case(str(key)) in elsewhere:
                 self.refuse(join(path, str(key)), elsewhere[snake_case(str(key))])
             elif key not in spellings:
-                near = difflib.get_close_matches(str(key), names, 1)
-                advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
-                self.refuse(join(path, str(key)), f"is not a field; {advice}")
+                self.refuse(join(path, str(key)), unknown_name(str(key), names))
             elif value is not None and not (value == "" and spellings[key] in _DEFAULT_IF_EMPTY):
                 given[spellings[key]] = value
-        return self._known(given, hints, path)
+        return self._known(given, fields, path)
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
         """Return the fields of a nested object."""
         if isinstance(value, FieldValues):
             return value
-        given = self.arguments(value, _SHAPES[kind], path=path)
+        given = self.arguments(value, argument_fields(_SHAPES.get(kind, kind)), path=path)
         if given is not None and "pod_overlay" in given:
             given["pod_overlay"] = self._overlay(given["pod_overlay"], join(path, "pod_overlay"))
         return given
-
-    def field_path(self, path: str, name: str) -> str:
-        """Return the path of an argument."""
-        return join(path, OPTION_TO_ARGUMENT.get(name, name))
 
     def missing(self, hint: Any, path: str) -> Any:
         """Return the empty value of a required field that is absent."""
@@ -214,11 +208,10 @@ class ArgumentReader(TypedReader):
         is_toleration = get_origin(hint) is not None and issubclass(get_origin(hint), Mapping)
         return self.value(hint, {"key": value} if is_toleration and is_placeholder(value) else value, path)
 
-    def _known(self, given: dict[str, Any], hints: Mapping[str, Any], path: str) -> dict[str, Any]:
+    def _known(self, given: dict[str, Any], fields: Mapping[str, bool], path: str) -> dict[str, Any]:
         """Return the arguments; those of the structure of a job must be known in a preview."""
         for name, value in list(given.items()):
-            is_text = hints[name] is str or get_args(hints[name]) == (str,)
-            if is_placeholder(value) and (is_text or name in _KNOWN_NUMBERS):
+            if is_placeholder(value) and (fields[name] or name in _KNOWN_NUMBERS):
                 self.refuse(join(path, name), f"must be known in preview, found {_NOT_KNOWN}")
                 given[name] = "1"
         return given
@@ -244,6 +237,13 @@ class ArgumentReader(TypedReader):
             return float(value)
         except (ValueError, OverflowError):
             return None
+
+
+def argument_fields(kind: type) -> dict[str, bool]:
+    """Return the fields of a class of arguments or an option table, and whether each must be known in a preview."""
+    if is_table(kind):
+        return {row.name: row.known for row in rows_of(kind)}
+    return {name: hint is str or get_args(hint) == (str,) for name, hint in kind.__annotations__.items()}
 
 
 def _field(path: str) -> str:

@@ -18,6 +18,7 @@ from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.runs.decision import Action
@@ -25,7 +26,6 @@ from torchx_pulumi.schedulers import variant_of
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.cli import check_provider as check_provider_version
 
-from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.cluster_access import check_provider, connect, has_provider, is_protected
 from torchx_pulumi_components.input_resolution import (
     Leaves,
@@ -93,8 +93,8 @@ class Construction:
             opts: Its options.
         """
         self.component, self.name, self.given, self.opts = component, name, copied(given), opts
-        self.leaves, self.reader = Leaves(), component._arguments
-        self.token = component_type(self.reader.scheduler)
+        self.leaves, self.scheduler = Leaves(), component._scheduler
+        self.token = component_type(self.scheduler)
         self.now = datetime.now(timezone.utc)
         self.failure: str | None = None
         self.outputs: Mapping[str, Any] = {}
@@ -239,7 +239,7 @@ class Construction:
         self.depends_on = await dependencies(self.opts.depends_on)
         self.resolved = await self.leaves.resolve(self.given)
         await self._jobs.wait_for(self.component, [*self.depends_on, *self.leaves.resources])
-        self.args = read_args(self.name, self.resolved, self.reader, self.spec)
+        self.args = read_args(self.name, self.resolved, self.scheduler, self.spec)
 
     async def _register(
         self,
@@ -338,7 +338,7 @@ class Construction:
         # No object is made of the archive, and not every other text is the URL of one.
         others = {name: value for name, value in resolved.items() if snake_case(name) != "log_archive"}
         try:
-            return read_args(self.name, others, self.reader, self.spec)
+            return read_args(self.name, others, self.scheduler, self.spec)
         except InvalidJobError:
             return None
 

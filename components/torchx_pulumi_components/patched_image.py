@@ -14,7 +14,7 @@ from torchx_pulumi.model.errors import ImageError, TorchxPulumiError
 from torchx_pulumi.planning.typed_reader import FieldValues
 from typing_extensions import NotRequired, TypedDict
 
-from torchx_pulumi_components.arg_values import ArgumentReader
+from torchx_pulumi_components.arg_values import ArgumentReader, argument_fields
 from torchx_pulumi_components.constructor_call import CheckedCall
 from torchx_pulumi_components.images import build_in_up
 from torchx_pulumi_components.input_resolution import Leaves, copied
@@ -148,7 +148,7 @@ def _read(resolved: Mapping[str, Any]) -> _Request:
         ImageError: Arguments are of other types; all problems at once.
     """
     reader = ArgumentReader()
-    given = reader.arguments(resolved, PatchedImageArgs) or {}
+    given = reader.arguments(resolved, argument_fields(PatchedImageArgs)) or {}
     places = given.get("workspace")
     if isinstance(places, Mapping):
         # YAML reads a key without a value as null.

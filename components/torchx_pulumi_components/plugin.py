@@ -18,15 +18,12 @@ from pulumi.provider.provider import ConstructResult
 from pulumi.provider.server import ComponentInitError
 
 from torchx_pulumi_components.input_resolution import in_fixed_order
-from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
 from torchx_pulumi_components.patched_image import PatchedImage
 from torchx_pulumi_components.program_jobs import ProgramJobs, program_jobs
-from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
+from torchx_pulumi_components.training_job import component_of, component_schedulers
 
 NAME = "torchx"
 """Package name in programs: resources are `torchx:index:<Component>`."""
-
-COMPONENTS: list[type[pulumi.ComponentResource]] = [VolcanoTrainingJob, MCADTrainingJob, PatchedImage]
 
 
 class TorchxProvider(ComponentProvider):
@@ -75,7 +72,8 @@ def package_version() -> str:
 
 def provider() -> TorchxProvider:
     """Return the provider; its schema is inferred from the components."""
-    return TorchxProvider(COMPONENTS, NAME, version=package_version())
+    jobs = [component_of(name) for name in component_schedulers()]
+    return TorchxProvider([*jobs, PatchedImage], NAME, version=package_version())
 
 
 def schema() -> dict[str, Any]:

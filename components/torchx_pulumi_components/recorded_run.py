@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from torchx_pulumi.model.errors import RelaunchRefusedError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.model.options import defaults_of
+from torchx_pulumi.model.options import rows_of
 from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
 from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.planning.names import role_names
@@ -91,9 +90,9 @@ def plan_as_launched(
         fields[option] = variant_of_run(run, options).name
     queue = (job.get("spec") or {}).get("queue")
     fields |= {} if queue is None else {"queue": queue}
-    known = [field.name for field in dataclasses.fields(options)]
-    required = {field: getattr(options, field) for field in known if field not in defaults_of(type(options))}
-    chosen = {field: value for field, value in fields.items() if field in known}
+    rows = rows_of(type(options))
+    required = {row.name: getattr(options, row.name) for row in rows if row.required}
+    chosen = {row.name: fields[row.name] for row in rows if row.name in fields}
     kept: Any = type(options)(**{**required, "namespace": run.namespace, **chosen})
     spec = JobSpec(name=wanted.spec.name, roles=roles)
     return plan_job(spec, kept, run.job_name, launched=run.launched, tasks=run.tasks or {})

@@ -9,11 +9,7 @@ import pulumi
 from torchx_pulumi.outputs.building import assemble, log_command
 from torchx_pulumi.outputs.types import Declared, Observed, RequestedOutput, TorchxOutput
 
-from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
-from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
-
-TrainingJob = VolcanoTrainingJob | MCADTrainingJob
-"""The components with outputs."""
+from torchx_pulumi_components.training_job import TrainingJob
 
 
 def export_outputs(job: TrainingJob, *, digests: Mapping[str, str] | None = None, ui_url: str | None = None) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, ClassVar
 
 import pulumi
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.outputs.types import COMPONENT_OUTPUTS
+from torchx_pulumi.schedulers import find_backend, scheduler_names
 from typing_extensions import Self
 
 from torchx_pulumi_components.constructor_call import CheckedCall
 from torchx_pulumi_components.input_resolution import copied, wait_for
 from torchx_pulumi_components.job_construction import Construction
 from torchx_pulumi_components.program_jobs import Barrier
-from torchx_pulumi_components.read_args import ArgsReader
 from torchx_pulumi_components.stack_state import read_outputs
 
 
@@ -26,8 +27,22 @@ class TrainingJob(CheckedCall):
     A subclass has the outputs, as annotated attributes, and a constructor that calls `_construct`.
     """
 
-    _arguments: ClassVar[ArgsReader]
-    """Arguments and scheduler of the subclass."""
+    _scheduler: ClassVar[str]
+    """Name of the scheduler."""
+    # A subclass repeats the outputs with their texts, which Pulumi's analyzer reads there.
+    app_id: pulumi.Output[str]
+    app_handle: pulumi.Output[str]
+    job_name: pulumi.Output[str]
+    namespace: pulumi.Output[str]
+    uid: pulumi.Output[str]
+    service: pulumi.Output[str]
+    pod_groups: pulumi.Output[list[str]]
+    pod_names: pulumi.Output[list[str]]
+    rank0_host: pulumi.Output[str]
+    images: pulumi.Output[dict[str, str]]
+    declared: pulumi.Output[dict[str, Any]]
+    observed: pulumi.Output[dict[str, Any]]
+    requested: pulumi.Output[dict[str, Any] | None]
     _construction: Construction
 
     @classmethod
@@ -100,15 +115,21 @@ class TrainingJob(CheckedCall):
         super().__init__(made.token, name, {}, _component_options(made.opts), package_ref=made.allowed())
         Barrier(self, made.finished)
         self._construction = made
-        for output in output_names(type(self)):
+        for output, _, _ in COMPONENT_OUTPUTS:
             setattr(self, output, _output(self, made, output))
         made.begin()
 
 
-def output_names(component: type[TrainingJob]) -> list[str]:
-    """Return the names of the outputs of a component."""
-    classes = component.__mro__[: component.__mro__.index(TrainingJob)]
-    return [name for each in classes for name in inspect.get_annotations(each) if name[0] != "_"]
+def component_of(scheduler: str) -> type[TrainingJob]:
+    """Return the component of a scheduler."""
+    backend = find_backend(scheduler)
+    component: type[TrainingJob] = getattr(import_module(backend.component_module), backend.component)
+    return component
+
+
+def component_schedulers() -> list[str]:
+    """Return the schedulers that have a component, the default first."""
+    return [name for name in scheduler_names() if find_backend(name).component_module]
 
 
 def _output(component: TrainingJob, made: Construction, name: str) -> pulumi.Output[Any]:

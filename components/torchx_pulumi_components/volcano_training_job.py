@@ -1,18 +1,93 @@
-"""VolcanoTrainingJob: the component for Volcano."""
+"""Component VolcanoTrainingJob and its arguments. Written by `python -m tools.components`."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
+from torchx_pulumi.model.launch_options import OnRunningChange, WaitFor
+from torchx_pulumi.model.options import TaskLayout
+from torchx_pulumi.schedulers.volcano.options import GangMode
+from typing_extensions import NotRequired, TypedDict
 
-from torchx_pulumi_components.args import VolcanoTrainingJobArgs
-from torchx_pulumi_components.read_args import VOLCANO
+from torchx_pulumi_components.args import Role
 from torchx_pulumi_components.training_job import TrainingJob
+
+
+class Topology(TypedDict):
+    """How close together a gang must be placed."""
+
+    mode: NotRequired[str]
+    """`hard` or `soft`. Unset: `hard`."""
+    highest_tier_allowed: NotRequired[int]
+    """Highest HyperNode tier that a hard placement may cross. Unset: Volcano's default."""
+
+
+class VolcanoTrainingJobArgs(TypedDict):
+    """Arguments of VolcanoTrainingJob."""
+
+    roles: Sequence[Role]
+    """The groups of replicas, in the order of ranks. At least one."""
+    queue: pulumi.Input[str]
+    """Volcano queue to schedule job in."""
+    namespace: NotRequired[pulumi.Input[str]]
+    """Kubernetes namespace to schedule job in. Unset: `default`."""
+    service_account: NotRequired[pulumi.Input[str]]
+    """The service account name to set on the pod specs."""
+    reserved_millicpu: NotRequired[int]
+    """CPU in millicores that a request leaves to the node. Unset: `100`."""
+    reserved_memmb: NotRequired[int]
+    """Memory in MB that a request leaves to the node. Unset: `1024`."""
+    efa_device_count: NotRequired[int]
+    """EFA devices of each replica: unset keeps the resource's own number, 0 removes them, N sets N."""
+    labels: NotRequired[Mapping[str, pulumi.Input[str]]]
+    """Labels of the job object, never of its pods."""
+    annotations: NotRequired[Mapping[str, pulumi.Input[str]]]
+    """Annotations of the job object, never of its pods."""
+    priority_class: NotRequired[pulumi.Input[str]]
+    """The name of the PriorityClass to set on the job specs."""
+    gang: NotRequired[GangMode]
+    """Who makes the pods: `job` (Volcano's job controller) or `pods` (PodGroup, Service and Pods as resources).
+    Unset: `job`."""
+    layout: NotRequired[TaskLayout]
+    """Tasks of the Volcano Job: `replica` (one per replica), `role` (shared) or `auto` (shared above 100
+    replicas). Unset: `auto`."""
+    scheduler_name: NotRequired[str]
+    """Scheduler that binds the pods. Unset: `volcano`."""
+    ttl_seconds_after_finished: NotRequired[int]
+    """Seconds until a finished job is deleted. Unset: kept. Zero: at once."""
+    network_topology: NotRequired[Topology]
+    """How close together the gang must be placed. Unset: anywhere."""
+    plugins: NotRequired[Mapping[str, Sequence[str]]]
+    """Volcano job plugins and their arguments. Unset: svc and env, as TorchX has them."""
+    image_secrets: NotRequired[Sequence[pulumi.Input[str]]]
+    """Names of pull secrets to set on the pod specs. Empty: none."""
+    on_running_change: NotRequired[OnRunningChange]
+    """What a launch does that would end an unfinished run: `fail`, `replace` that run, or `ignore` the launch.
+    Unset: `fail`."""
+    wait_for: NotRequired[WaitFor]
+    """How far the run must have come before the launch ends: `created`, `admitted`, `running` or `completed`.
+    Unset: `created`."""
+    timeout_s: NotRequired[int]
+    """Seconds that wait_for waits at most; the run goes on after it. Unset: no limit."""
+    kubeconfig: NotRequired[pulumi.Input[str]]
+    """Path of the kubeconfig; programs also take its contents. Unset: KUBECONFIG, ~/.kube/config or the pod's
+    own."""
+    kube_context: NotRequired[pulumi.Input[str]]
+    """Context of the kubeconfig. Unset: its current one."""
+    log_archive: NotRequired[pulumi.Input[str]]
+    """Archive that keeps the logs of deleted pods: a folder, or an s3://, gs:// or azblob:// URL. Unset: none."""
+    rerun: NotRequired[pulumi.Input[str]]
+    """Any text; a new value launches a new run on purpose."""
+    job_name: NotRequired[str]
+    """Fixed name of the job object, also of one to import. Unset: `<name>-<hash>`, new with every run."""
+    delete_timeout_s: NotRequired[int]
+    """Seconds that a deletion may take. Unset: the provider's default, 600."""
 
 
 class VolcanoTrainingJob(TrainingJob):
     """A gang-scheduled training job, run by Volcano."""
 
-    _arguments = VOLCANO
+    _scheduler = "volcano"
 
     app_id: pulumi.Output[str]
     """Id of the app in TorchX's words: `namespace:job_name`."""
@@ -27,7 +102,7 @@ class VolcanoTrainingJob(TrainingJob):
     service: pulumi.Output[str]
     """Name of the headless Service by which replicas find each other. Empty: there is none."""
     pod_groups: pulumi.Output[list[str]]
-    """Names of the PodGroups."""
+    """Names of the PodGroups. Empty: there is no gang scheduler."""
     pod_names: pulumi.Output[list[str]]
     """Names of the pods, in the order of ranks."""
     rank0_host: pulumi.Output[str]
@@ -39,7 +114,8 @@ class VolcanoTrainingJob(TrainingJob):
     observed: pulumi.Output[dict[str, Any]]
     """What was seen: `observed` of the stack output `torchx`."""
     requested: pulumi.Output[dict[str, Any] | None]
-    """The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was none."""
+    """The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was
+    none."""
 
     def __init__(self, name: str, args: VolcanoTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Launch the job, keep it, or launch it again: docs/decisions/0005 says when.

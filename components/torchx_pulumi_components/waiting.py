@@ -18,11 +18,11 @@ from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.runs.registration import pod_names
-from torchx_pulumi.runs.waiting import POLL_S, Wait, WaitGoal
+from torchx_pulumi.runs.waiting import POLL_S, Wait
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
-from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.launch import Launch, judged_status
 from torchx_pulumi_components.resources import KubernetesObject
 
@@ -53,7 +53,7 @@ async def wait_until(
     """
     for resource in objects:
         await resource.urn.future()
-    wait = Wait(WaitGoal(goal.value), job=f"job {launch.plan.namespace}/{launch.plan.job_name}", timeout_s=timeout_s)
+    wait = Wait(goal, job=f"job {launch.plan.namespace}/{launch.plan.job_name}", timeout_s=timeout_s)
     return await _poll(launch, objects[0], cluster, wait, hide)
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-import torchx_pulumi_components
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
+from torchx_pulumi.model.launch_options import ProgramOptions
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.outputs.ui_url import check_ui_url
-from torchx_pulumi.schedulers import find_backend, scheduler_names
-from torchx_pulumi_components.args import OnRunningChange, WaitFor
+from torchx_pulumi_components.training_job import component_schedulers
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
 from torchx_pulumi_stacks.images import IMAGE_KEYS, ImageConfig, read_image_config
@@ -23,8 +22,8 @@ from torchx_pulumi_stacks.settings import Settings, key_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackConfig:
-    """The stack's configuration. The text under a field describes its key, written in camelCase."""
+class StackConfig(ProgramOptions):
+    """The stack's configuration. A key is the name of a field or of an option of a launch, in camelCase."""
 
     app: Any
     """Not a key: the AppDef of `component` and `arguments`, or of `appFile`."""
@@ -42,26 +41,8 @@ class StackConfig:
     """`volcano` or `mcad`."""
     create_namespace: bool = False
     """true: the job's namespace is made, and destroyed, with the stack. Unset: it is there."""
-    job_name: str | None = None
-    """Fixed name of the job object. Unset: `<name>-<hash>`, new with every run."""
-    on_running_change: OnRunningChange = OnRunningChange.FAIL
-    """What a change does that would end an unfinished run: `fail` (in preview), `replace` or `ignore`."""
-    wait_for: WaitFor = WaitFor.CREATED
-    """How far the run must have come before `up` ends: `created`, `admitted`, `running` or `completed`."""
-    timeout_s: int | None = None
-    """Seconds to wait for that; the run goes on after it. Unset: without limit."""
-    rerun: str | None = None
-    """Any text; a new value launches a new run on purpose."""
-    delete_timeout_s: int | None = None
-    """Seconds that a deletion may take. Unset: 600."""
-    kubeconfig: pulumi.Output[str] | None = field(default=None, repr=False)
+    kubeconfig: pulumi.Output[str] | None = field(default=None, repr=False)  # type: ignore[assignment]
     """Path or contents of a kubeconfig (`--secret`). Unset: KUBECONFIG or `~/.kube/config`."""
-    kube_context: str | None = None
-    """Context of the kubeconfig. Unset: its current one."""
-    ui_url: str | None = None
-    """Template of a link to the job: `https://ui.example/{namespace}/{name}`, also `{scheduler}` and `{queue}`."""
-    log_archive: str | None = None
-    """Archive that keeps the containers' logs: an absolute path, or an s3://, gs:// or azblob:// URL. Unset: none."""
     images: ImageConfig = field(default_factory=ImageConfig)
     """Not a key: the values of `workspace`, `imageRepo` and the other keys of `ImageConfig`."""
 
@@ -86,10 +67,7 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
     settings.check_keys((*KEYS, *IMAGE_KEYS))
     values = settings.values_of(StackConfig, without=(*NO_KEYS, "options", "scheduler", "kubeconfig"))
     app = _read_app(settings, values, root)
-    public = torchx_pulumi_components.__all__
-    scheduler = settings.word(
-        "scheduler", [name for name in scheduler_names() if find_backend(name).component in public]
-    )
+    scheduler = settings.word("scheduler", component_schedulers())
     given = settings.mapping(Any, "{}" if (text := settings.data("options")) is None else text, "options")
     options = _collect(settings, "options", lambda: read_options(given, scheduler))
     settings.problems.extend(check_ui_url(values["ui_url"], settings.path("uiUrl")) if "ui_url" in values else ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from torchx_pulumi.controller.checks import check_retention
 from torchx_pulumi.images.reference import parse_reference, parse_repository
 from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import ImageError, Problem
+from torchx_pulumi.model.options import unknown_name
 from torchx_pulumi.model.redaction import passwords_of, without_password
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain, is_env_name
 from torchx_pulumi.planning.typed_reader import TypedReader, field_types, join, uncovered, whole_numbers
@@ -152,9 +152,7 @@ class _Reader(TypedReader):
             self.refuse(path, f"must be a mapping; known keys are {', '.join(sorted(names))}")
             return None
         for key in value.keys() - names.keys():
-            near = difflib.get_close_matches(key, names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(names))}"
-            self.refuse(join(path, key), f"is unknown; {hint}")
+            self.refuse(join(path, key), unknown_name(key, names))
         return {names[key]: item for key, item in value.items() if key in names and item is not None}
 
     def flag(self, value: Any, path: str) -> bool:

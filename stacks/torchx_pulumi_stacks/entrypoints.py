@@ -17,23 +17,20 @@ if TYPE_CHECKING:
     from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
 
-def create_volcano(session_name: str, client: Any = None, docker_client: Any = None, **kwargs: Any) -> PulumiScheduler:
-    """Make the scheduler `pulumi_volcano`.
+def __getattr__(name: str) -> Any:
+    """Return `create_NAME`, which makes the scheduler `pulumi_NAME`, for each scheduler of the registry."""
+    from torchx_pulumi.schedulers.registry import scheduler_names
 
-    Args:
-        session_name: TorchX session.
-        client: A `kubernetes.client.ApiClient`. None: a client for the kubeconfig.
-        docker_client: A docker-py client. None: a client for Docker's environment variables.
-        kwargs: Ignored; TorchX passes whatever its environment holds.
-    """
-    del kwargs
-    return create_scheduler("volcano", session_name, client, docker_client)
+    scheduler = name.removeprefix("create_")
+    if scheduler == name or scheduler not in scheduler_names():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
+    def create(session_name: str, client: Any = None, docker_client: Any = None, **kwargs: Any) -> PulumiScheduler:
+        # TorchX passes whatever its environment holds.
+        del kwargs
+        return create_scheduler(scheduler, session_name, client, docker_client)
 
-def create_mcad(session_name: str, client: Any = None, docker_client: Any = None, **kwargs: Any) -> PulumiScheduler:
-    """Make the scheduler `pulumi_mcad`; arguments as `create_volcano`."""
-    del kwargs
-    return create_scheduler("mcad", session_name, client, docker_client)
+    return create
 
 
 def make_driver() -> Driver:
@@ -46,7 +43,14 @@ def make_driver() -> Driver:
 def create_scheduler(
     scheduler: str, session_name: str, client: Any = None, docker_client: Any = None
 ) -> PulumiScheduler:
-    """Make the TorchX scheduler of a registered backend; arguments as `create_volcano`."""
+    """Make the TorchX scheduler of a registered backend.
+
+    Args:
+        scheduler: Name of the backend.
+        session_name: TorchX session.
+        client: A `kubernetes.client.ApiClient`. None: a client for the kubeconfig.
+        docker_client: A docker-py client. None: a client for Docker's environment variables.
+    """
     if "torchx.cli.main" in sys.modules:
         _save_collections()
     # The driver is used without TorchX too.

@@ -8,22 +8,15 @@ from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
-import torchx_pulumi_components
-from torchx_pulumi.model.options import chosen_arguments
+from torchx_pulumi.model.launch_options import ProgramOptions
+from torchx_pulumi.model.options import chosen_arguments, rows_of
 from torchx_pulumi.outputs.ui_url import fill_ui_url
-from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi_components import export_outputs, failures_deferred
-from torchx_pulumi_components.stack_outputs import TrainingJob
+from torchx_pulumi_components.training_job import TrainingJob, component_of
 
 from torchx_pulumi_stacks.config import StackConfig
 from torchx_pulumi_stacks.images import Images, prepare_images
 from torchx_pulumi_stacks.owned_objects import owned
-
-SETTINGS = (
-    *("on_running_change", "wait_for", "timeout_s", "rerun", "delete_timeout_s", "kubeconfig", "kube_context"),
-    "log_archive",
-)
-"""Fields of the configuration that are component arguments."""
 
 
 def deploy(config: StackConfig) -> TrainingJob:
@@ -53,8 +46,7 @@ def create_job(config: StackConfig) -> TrainingJob:
     """Register the job, and its namespace before it if configured."""
     provider = create_provider(config)
     before = [create_namespace(config, provider)] if config.create_namespace else []
-    component: type[TrainingJob] = getattr(torchx_pulumi_components, find_backend(config.scheduler).component)
-    return component.from_app(
+    return component_of(config.scheduler).from_app(
         config.name or config.app.name,
         config.app,
         app_id=config.job_name,
@@ -82,7 +74,8 @@ def create_namespace(config: StackConfig, provider: kubernetes.Provider | None) 
 
 def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
     """Return the settings of the launch that are set, as component arguments."""
-    settings = {name: getattr(config, name) for name in SETTINGS}
+    rows = [row for row in rows_of(ProgramOptions) if row.component and row.name != "job_name"]
+    settings = {row.name: getattr(config, row.name) for row in rows}
     return {name: value for name, value in settings.items() if value is not None}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import Enum
@@ -11,6 +10,7 @@ from typing import Any, Union, get_origin
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env
+from torchx_pulumi.model.options import unknown_name
 from torchx_pulumi.planning.typed_reader import TypedReader, camel_case, field_types
 
 
@@ -36,9 +36,7 @@ class Settings(TypedReader):
         for key in sorted({*CONFIG.get(), *get_config_env()}):
             name = key.removeprefix(prefix)
             if key.startswith(prefix) and name not in names:
-                near = difflib.get_close_matches(name, names, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
-                self.refuse(name, f"is unknown; {hint}")
+                self.refuse(name, unknown_name(name, names))
 
     def values_of(self, kind: type, *, without: Container[str] = ()) -> dict[str, Any]:
         """Return the fields of a dataclass that are set, except some of them."""

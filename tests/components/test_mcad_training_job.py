@@ -152,7 +152,7 @@ def test_what_only_volcano_can_do_is_refused_with_what_to_do_instead(engine: Any
         ({"suspend": True}, "suspend: must be false with api_version=v1beta1"),
         ({"priority": 1, "api_version": "v1beta2"}, "priority: must be unset with api_version=v1beta2"),
         ({"suspend": True, "api_version": "v1beta2", "wait_for": "running"}, "wait_for: must be created"),
-        ({"priority_class_name": "high"}, "did you mean priority_class?"),
+        ({"priority_class_name": "high"}, "did you mean 'priority_class'?"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(engine: Any, given: Any, part: str) -> None:

@@ -163,7 +163,7 @@ def test_all_problems_are_in_one_message_with_their_paths(engine: Any) -> None:
     text = str(caught.value)
     for path in (
         "queue:",
-        "colour: is not a field",
+        "colour: is unknown",
         "gang: must be one of job, pods",
         "roles[0].num_replicas: must be a whole number, found float '2.5'",
         "roles[0].resource: is empty",

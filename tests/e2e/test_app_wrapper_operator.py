@@ -14,7 +14,7 @@ from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.appwrapper.limits import POD_STATUS_BYTES, app_wrapper_bytes
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.object_size import MAX_OBJECT_BYTES, SERVER_BYTES
 
@@ -104,4 +104,4 @@ def test_the_largest_app_wrapper_that_is_planned_is_one_that_etcd_takes(operated
 def _large(length: int, launched: dict[str, int] | None = None) -> JobPlan[Any]:
     role = RoleSpec(name="trainer", image="img:1", entrypoint="sh", args=["x" * length], num_replicas=5)
     spec = JobSpec(name="large", roles=[role], torchx_version="0.7.0")
-    return plan_job(spec, MCADOptions(api_version=AppWrapperApi.V1BETA2, suspend=True), "large", launched=launched)
+    return plan_job(spec, MCADOptions(api_version=AppWrapperVersion.V1BETA2, suspend=True), "large", launched=launched)

@@ -21,11 +21,11 @@ from torchx_pulumi.outputs.building import build_observed, same
 from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi.schedulers import Variant, find_backend
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
 from torchx_pulumi.schedulers.volcano.control import CONTROL
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
-from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.schedulers.volcano.options import GangMode
 
 from tests.e2e.app_wrappers import FAKE, shell
 from tests.e2e.project import FAKE_NODE, changes, eventually, finite
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.e2e
 TIMEOUT_S = 240
 LINK = "https://ui.example/{namespace}/{name}"
 soon = partial(eventually, timeout_s=TIMEOUT_S)
-JOB = find_backend("volcano").variants[Gang.JOB]
-MCAD = find_backend("mcad").variants[AppWrapperApi.V1BETA1]
+JOB = find_backend("volcano").variants[GangMode.JOB]
+MCAD = find_backend("mcad").variants[AppWrapperVersion.V1BETA1]
 
 
 class Jobs:

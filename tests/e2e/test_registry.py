@@ -172,7 +172,6 @@ PUSH = """
 import os
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
-from torchx_pulumi.images.registry import connection, uploads
 from tests.e2e.test_registry import SHORT, killed_image
 
 image = killed_image()

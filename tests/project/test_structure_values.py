@@ -20,7 +20,7 @@ from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleS
 from torchx_pulumi.planning.typed_reader import TypedReader
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
-from torchx_pulumi_components.read_args import MCAD, VOLCANO, read_args
+from torchx_pulumi_components.read_args import read_args
 
 from tests.unit.inputs.test_rendering import ANY, APPS
 
@@ -83,13 +83,13 @@ def test_options_have_typed_values_whatever_they_are_read_from(scheduler: str, k
     assert wrong_values(kind, OptionsReader(scheduler).options(options)) == []
 
 
-@pytest.mark.parametrize("arguments", [VOLCANO, MCAD])
+@pytest.mark.parametrize("scheduler", ["volcano", "mcad"])
 @given(OPTIONS, ROLES)
 @settings(max_examples=100, deadline=None)
-def test_arguments_have_typed_values_or_are_refused(arguments: Any, options: Any, roles: Any) -> None:
+def test_arguments_have_typed_values_or_are_refused(scheduler: str, options: Any, roles: Any) -> None:
     given = {**options, "roles": roles} if isinstance(options, dict) else options
     try:
-        read = read_args("train", given, arguments)
+        read = read_args("train", given, scheduler)
     except ValueError:
         return
     assert wrong_values(JobSpec, read.spec) == []

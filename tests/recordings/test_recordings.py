@@ -17,11 +17,12 @@ import pytest
 import torchx
 from torchx_pulumi.model.app_entry import read_entry, write_entry
 from torchx_pulumi.model.labels import LAUNCH
+from torchx_pulumi.model.launch_options import OnRunningChange
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord, read_record, write_record
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.planning.names import job_name
-from torchx_pulumi.runs.decision import Action, Policy, decide
+from torchx_pulumi.runs.decision import Action, decide
 from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.run_hash import run_hash
@@ -85,7 +86,7 @@ def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) ->
             record,
             replace(record, digests=digests, launched={}),
             JobStatus(state=JobState.RUNNING, reason=Reason.NOT_FOUND, message=""),
-            Policy.FAIL,
+            OnRunningChange.FAIL,
             producing.NOW,
             renamed=fixed_name is not None and fixed_name != record.job_name,
         )

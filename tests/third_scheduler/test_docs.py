@@ -19,7 +19,6 @@ BLOCKS = {
     ("indexed_job/observe.py", "status"): block("docs/adding-a-scheduler.md", "status"),
     ("indexed_job/cluster_checks.py", "cluster"): block("docs/adding-a-scheduler.md", "cluster"),
     ("indexed_job/backend.py", "backend"): block("docs/adding-a-scheduler.md", "backend"),
-    ("indexed_job/component.py", "component"): block("docs/adding-a-scheduler.md", "component"),
     ("conftest.py", "register"): block("docs/adding-a-scheduler.md", "register"),
 }
 """File and region to the block of the page that shows it."""

@@ -282,6 +282,17 @@ PARTS: Final[tuple[Part, ...]] = (
         installed=Installed(),
     ),
     Part(
+        name="distribution",
+        version="3.1.2",
+        expected_s=180,
+        source=GoSource(
+            folder=GO_FAMILIES / "distribution",
+            module="github.com/distribution/distribution/v3",
+            targets=(GoTarget(executable="distribution", package="."),),
+        ),
+        note="a second registry for tests",
+    ),
+    Part(
         name="versitygw",
         version="1.8.0",
         expected_s=90,

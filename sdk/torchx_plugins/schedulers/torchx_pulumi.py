@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchx.plugins import register
+from torchx_pulumi.schedulers.registry import scheduler_names
 from torchx_pulumi_stacks.nightly_plugins import entry_points_are_read, leave_out_forwarders
 
 if entry_points_are_read():
@@ -29,16 +30,13 @@ else:
 
         return make_own("kubernetes", session_name, kwargs)
 
-    @register.scheduler(name="pulumi_mcad")  # type: ignore[untyped-decorator]  # TorchX ships no types
-    def create_mcad(session_name: str, **kwargs: Any) -> Any:
-        """Make the scheduler `pulumi_mcad`."""
-        from torchx_pulumi_stacks import entrypoints
+    def _factory(scheduler: str) -> Any:
+        def create(session_name: str, **kwargs: Any) -> Any:
+            from torchx_pulumi_stacks import entrypoints
 
-        return entrypoints.create_mcad(session_name, **kwargs)
+            return getattr(entrypoints, f"create_{scheduler}")(session_name, **kwargs)
 
-    @register.scheduler(name="pulumi_volcano")  # type: ignore[untyped-decorator]  # TorchX ships no types
-    def create_volcano(session_name: str, **kwargs: Any) -> Any:
-        """Make the scheduler `pulumi_volcano`."""
-        from torchx_pulumi_stacks import entrypoints
+        return register.scheduler(name=f"pulumi_{scheduler}")(create)
 
-        return entrypoints.create_volcano(session_name, **kwargs)
+    # TorchX looks for functions of this module among its names.
+    globals().update({f"create_{scheduler}": _factory(scheduler) for scheduler in scheduler_names()})

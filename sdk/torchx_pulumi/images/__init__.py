@@ -1,7 +1,7 @@
 """Patched images: a workspace as a layer on a base image, named by its content, built and pushed if it is missing.
 
 `plan_patch` needs no daemon and changes nothing. `build_plans` builds and pushes missing images: their layers only, or
-by the Docker daemon. docker-py, requests and fsspec are imported on demand.
+by the Docker daemon. docker-py, urllib3 and fsspec are imported on demand.
 """
 
 from __future__ import annotations

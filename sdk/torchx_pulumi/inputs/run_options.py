@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi.model.errors import invalid_job
-from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.options import Options, rows_of, unknown_name
 from torchx_pulumi.planning.checks.values import found, is_int
 from torchx_pulumi.planning.typed_reader import TypedReader, empty, field_types, snake_case
 from torchx_pulumi.schedulers import find_backend
@@ -52,20 +52,19 @@ class OptionsReader(TypedReader):
                 return None
         if not isinstance(value, Mapping):
             return super().fields_of(kind, value, path)
-        fields = [name for name, _, _ in field_types(kind)]
+        names = _names_of(kind)
         ignored = LAUNCH_ONLY if kind is self._kind else ()
         given: dict[str, Any] = {}
         for spelling, item in value.items():
-            name = snake_case(spelling) if isinstance(spelling, str) else ""
-            name = name if name in fields else _ALIASES.get(name, name)
+            written = snake_case(spelling) if isinstance(spelling, str) else ""
+            name = names.get(written, written)
             if name in given:
                 self.refuse(f"{path}.{spelling}", f"is given twice: {name} is the same option")
-            elif name in fields:
+            elif written in names:
                 given[name] = item
                 self._spelling[f"{path}.{name}"] = f"{path}.{spelling}"
             elif name not in ignored:
-                known = ", ".join((*fields, *ignored))
-                advice = self._foreign.get(name, f"is unknown; known are {known}")
+                advice = self._foreign.get(name) or unknown_name(written, (*names, *ignored))
                 self.refuse(f"{path}.{spelling}", advice)
         unset = {name for name in _UNSET_IF_EMPTY if given.get(name) == ""}
         return {name: item for name, item in given.items() if item is not None and name not in unset}
@@ -145,8 +144,11 @@ def read_pairs(words: Iterable[str]) -> dict[str, str]:
     return {pair[1].strip(): pair[2].strip() for pair in pairs if pair}
 
 
-_ALIASES: Mapping[str, str] = {"priority_class": "priority_class_name"}
-"""Other names of options, where a scheduler has no option of that name."""
+def _names_of(kind: type[Any]) -> dict[str, str]:
+    """Return the names by which fields can be given, those that TorchX has for options included, to their own."""
+    names = {name: name for name, _, _ in field_types(kind)}
+    return names | ({row.torchx_name: row.name for row in rows_of(kind)} if issubclass(kind, Options) else {})
 
-_UNSET_IF_EMPTY = ("namespace", "service_account", "priority_class", "priority_class_name")
+
+_UNSET_IF_EMPTY = ("namespace", "service_account", "priority_class")
 """Options for which an empty text is the same as unset, as it is for Kubernetes."""

@@ -1,4 +1,4 @@
-"""The shapes of the stack outputs: the versioned object `torchx` and the flat outputs. Types only.
+"""The shapes of the stack outputs: the versioned object `torchx` and the flat outputs. No logic.
 
 `building` builds them and `reader` reads them. `make schema` writes schema.json, the JSON Schema for other languages,
 from these types and the texts under their fields. In a stack's state, fields that are null may be absent.
@@ -6,6 +6,7 @@ from these types and the texts under their fields. In a stack's state, fields th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, TypedDict
 
 SCHEMA_VERSION: Final = 1
@@ -276,3 +277,25 @@ class FlatOutputs(TypedDict):
     """`torchx.observed.reason`"""
     log_command: str
     """`torchx.links.log_command`"""
+
+
+COMPONENT_OUTPUTS: Sequence[tuple[str, str, str]] = (
+    ("app_id", "str", "Id of the app in TorchX's words: `namespace:job_name`."),
+    ("app_handle", "str", "Handle by which TorchX finds the app."),
+    ("job_name", "str", "Name of the job object."),
+    ("namespace", "str", "Namespace of all objects."),
+    ("uid", "str", "Uid of the job object; a new one is a new run."),
+    ("service", "str", "Name of the headless Service by which replicas find each other. Empty: there is none."),
+    ("pod_groups", "list[str]", "Names of the PodGroups. Empty: there is no gang scheduler."),
+    ("pod_names", "list[str]", "Names of the pods, in the order of ranks."),
+    ("rank0_host", "str", "Host name of rank 0 inside the job."),
+    ("images", "dict[str, str]", "Role name to image."),
+    ("declared", "dict[str, Any]", "What was asked for: `declared` of the stack output `torchx`."),
+    ("observed", "dict[str, Any]", "What was seen: `observed` of the stack output `torchx`."),
+    (
+        "requested",
+        "dict[str, Any] | None",
+        "The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was none.",
+    ),
+)
+"""Name, type and text of each output of a component."""

@@ -7,20 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from torchx_pulumi.model.launch_options import OnRunningChange
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.runs.identity import changed_fields, is_in_place
-
-
-class Policy(str, Enum):
-    """What to do when a change would end a run that has not finished."""
-
-    FAIL = "fail"
-    """Stop in preview and say what would have been lost."""
-    REPLACE = "replace"
-    """Delete the run, wait until it is gone, and launch the new one."""
-    IGNORE = "ignore"
-    """Keep the run as it was launched; the change waits until it has finished."""
 
 
 class Action(Enum):
@@ -61,7 +51,7 @@ def decide(
     record: RunRecord | None,
     desired: RunRecord,
     observed: JobStatus | None,
-    policy: Policy,
+    policy: OnRunningChange,
     now: datetime,
     *,
     interrupted: bool = False,
@@ -128,12 +118,12 @@ def _same_run(
     return Decision(action=Action.DONE_AND_GONE, fields=fields, message=message)
 
 
-def _unfinished_run(run: str, fields: Sequence[str], since: str, policy: Policy) -> Decision:
+def _unfinished_run(run: str, fields: Sequence[str], since: str, policy: OnRunningChange) -> Decision:
     what = _words(fields)
-    if policy is Policy.REPLACE:
+    if policy is OnRunningChange.REPLACE:
         message = f"RELAUNCH: {what} changed; run {run}, {since}, is deleted first, then the new run is launched"
         return Decision(action=Action.RELAUNCH, fields=fields, message=message)
-    if policy is Policy.IGNORE:
+    if policy is OnRunningChange.IGNORE:
         message = f"{what} changed; run {run}, {since}, is kept as it is (on_running_change: ignore)"
         return Decision(action=Action.IGNORE, fields=fields, message=message)
     message = (

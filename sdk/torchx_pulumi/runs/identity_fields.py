@@ -1,9 +1,9 @@
 """Which fields of a job are its identity: their paths, their defaults and their written form. Frozen.
 
-A digest is taken of a path and a value, and the value's form has names of its own. Both are text here, so that a field
-of a dataclass can get another name or another default and no running job gets another identity. Path and default of a
-row are never changed. A new field of a dataclass gets a new row; at its default it is not counted, so that what runs
-stays what it is.
+A digest is taken of a path and a value, and the value's form has names of its own. Run options are counted by the rows
+of their tables (`model.options`). Fields of a job are text here, so that a field of a dataclass can get another name or
+another default and no running job gets another identity. Path and default of a row are never changed. A new field gets
+a new row; at its default it is not counted, so that what runs stays what it is.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
-from torchx_pulumi.schedulers.volcano.options import NetworkTopology, VolcanoOptions
+from torchx_pulumi.model.options import Option, rows_of
+from torchx_pulumi.schedulers.volcano.options import NetworkTopology
 
 
 class _Always:
@@ -48,42 +48,6 @@ def _rows(**defaults: Any) -> tuple[Row, ...]:
     return tuple(Row(path=name, default=default, attribute=name) for name, default in defaults.items())
 
 
-_SHARED_OPTIONS = _rows(
-    namespace="default",
-    service_account=None,
-    reserved_millicpu=100,
-    reserved_memmb=1024,
-    efa_device_count=None,
-    labels=NONE,
-    annotations=NONE,
-)
-
-VOLCANO_OPTIONS: Final = _SHARED_OPTIONS + _rows(
-    queue=ALWAYS,
-    priority_class=None,
-    gang="job",
-    scheduler_name="volcano",
-    ttl_seconds_after_finished=None,
-    network_topology=None,
-    plugins=None,
-    image_secrets=(),
-)
-
-MCAD_OPTIONS: Final = _SHARED_OPTIONS + _rows(
-    priority=None,
-    priority_class_name=None,
-    image_secret=None,
-    coscheduler_name=None,
-    network=None,
-    pod_group_api="scheduling.x-k8s.io/v1alpha1",
-    api_version="v1beta1",
-    local_queue=None,
-    suspend=False,
-    requeuing_time_s=None,
-    requeuing_max_time_s=None,
-    requeuing_growth=None,
-)
-
 ROLE: Final = _rows(
     image=ALWAYS,
     entrypoint=ALWAYS,
@@ -111,8 +75,6 @@ TOPOLOGY: Final = _rows(mode=ALWAYS, highest_tier_allowed=ALWAYS)
 
 TABLES: Final[Mapping[type, tuple[Row, ...]]] = MappingProxyType(
     {
-        VolcanoOptions: VOLCANO_OPTIONS,
-        MCADOptions: MCAD_OPTIONS,
         RoleSpec: ROLE,
         ResourceSpec: RESOURCE,
         SecretRef: SECRET,
@@ -123,24 +85,24 @@ TABLES: Final[Mapping[type, tuple[Row, ...]]] = MappingProxyType(
 """Every dataclass of ours that identity is taken of, and its fields."""
 
 TABLES_OF: Final[Mapping[int, Mapping[type, tuple[Row, ...]]]] = MappingProxyType({2: TABLES})
-"""Version of the identity to its tables."""
+"""Version of the identity to its tables. Options that have none are counted by their rows."""
 
 
-def rows_of(of: Any, version: int) -> tuple[Row, ...]:
-    """Return the fields that are counted of options, a role, or a part of one.
-
-    Options of a scheduler without a table here are counted by their own fields and defaults.
-    """
+def identity_rows(of: Any, version: int) -> tuple[Row, ...]:
+    """Return the fields that are counted of options, a role, or a part of one."""
     for kind, rows in TABLES_OF[version].items():
         if isinstance(of, kind):
             return rows
-    return tuple(Row(path=item.name, default=_default(item), attribute=item.name) for item in dataclasses.fields(of))
+    return tuple(
+        Row(path=row.torchx_name, default=_counted_default(row), attribute=row.name)
+        for row in rows_of(type(of))
+        if row.counted
+    )
 
 
-def _default(item: dataclasses.Field[Any]) -> Any:
-    if item.default_factory is not dataclasses.MISSING:
-        return item.default_factory()
-    return ALWAYS if item.default is dataclasses.MISSING else item.default
+def _counted_default(row: Option) -> Any:
+    default = row.default if row.counted_default is dataclasses.MISSING else row.counted_default
+    return ALWAYS if default is dataclasses.MISSING else default
 
 
 def set_fields(of: Any, version: int) -> Iterator[tuple[str, Any]]:
@@ -150,7 +112,7 @@ def set_fields(of: Any, version: int) -> Iterator[tuple[str, Any]]:
         of: Options, a role, or a part of one.
         version: Version of the identity.
     """
-    for row in rows_of(of, version):
+    for row in identity_rows(of, version):
         value = getattr(of, row.attribute)
         if row.default is ALWAYS or canonical(value, version) != canonical(row.default, version):
             yield row.path, value

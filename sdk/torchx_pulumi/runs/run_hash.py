@@ -19,7 +19,7 @@ from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity import is_in_place, is_runner_env
-from torchx_pulumi.runs.identity_fields import canonical, rows_of
+from torchx_pulumi.runs.identity_fields import canonical, identity_rows
 from torchx_pulumi.schedulers import plan_job, variant_of
 
 NAME = "identity"
@@ -58,7 +58,7 @@ def run_hash(
 
 def _render(spec: JobSpec, options: Options, launched: Mapping[str, int], version: int) -> Any:
     """Render a job under a name of no meaning, with all that may change in place at its default."""
-    fixed = {row.attribute: row.default for row in rows_of(options, version) if is_in_place(row.path)}
+    fixed = {row.attribute: row.default for row in identity_rows(options, version) if is_in_place(row.path)}
     neutral: Any = replace(options, **fixed)
     roles = []
     for role in spec.roles:

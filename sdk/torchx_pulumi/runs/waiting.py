@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol
 
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, JobFailedError
+from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 
 POLL_S = 1.0
@@ -28,19 +28,6 @@ GONE_S = 5.0
 
 LONGEST_STEP_S = 60.0
 """Longest time between two observations that counts as failed; nothing is known about longer gaps."""
-
-
-class WaitGoal(str, Enum):
-    """The state of a run until which is waited."""
-
-    CREATED = "created"
-    """The job object is there."""
-    ADMITTED = "admitted"
-    """The queue has admitted the gang."""
-    RUNNING = "running"
-    """Its replicas run, or have run."""
-    COMPLETED = "completed"
-    """It ended, and succeeded."""
 
 
 class Clock(Protocol):
@@ -67,17 +54,17 @@ class WaitStep:
     """Progress that was not reported yet. None: nothing changed."""
 
 
-def reached(status: JobStatus, goal: WaitGoal) -> bool:
+def reached(status: JobStatus, goal: WaitFor) -> bool:
     """Return whether a run has reached the goal."""
-    if goal is WaitGoal.COMPLETED:
+    if goal is WaitFor.COMPLETED:
         return status.state is JobState.SUCCEEDED
-    if status.state is JobState.RUNNING and goal is WaitGoal.RUNNING:
+    if status.state is JobState.RUNNING and goal is WaitFor.RUNNING:
         # Of a gang that has lost pods some run, and no controller creates the others again.
         return not any(item.type == "PodsScheduled" and item.status == "False" for item in status.conditions)
     if status.state in (JobState.RUNNING, JobState.SUCCEEDED):
         return True
     admitted = any(item.type == "Admitted" and item.status == "True" for item in status.conditions)
-    return goal is WaitGoal.CREATED or (goal is WaitGoal.ADMITTED and admitted)
+    return goal is WaitFor.CREATED or (goal is WaitFor.ADMITTED and admitted)
 
 
 def progress_line(status: JobStatus) -> str:
@@ -141,7 +128,7 @@ class Patience:
 class Wait:
     """One wait for one run. Keeps the last status and the last progress."""
 
-    def __init__(self, goal: WaitGoal, *, job: str = "the job", timeout_s: float | None = None) -> None:
+    def __init__(self, goal: WaitFor, *, job: str = "the job", timeout_s: float | None = None) -> None:
         """Start a wait.
 
         Args:
@@ -231,7 +218,7 @@ class Wait:
 
 def wait_until(
     read: Callable[[], JobStatus | None],
-    goal: WaitGoal,
+    goal: WaitFor,
     *,
     timeout_s: float | None,
     progress: Callable[[str], None],

@@ -16,7 +16,7 @@ from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, RolePlan, TaskPlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.options import Layout, Manifest, Options
+from torchx_pulumi.model.options import Manifest, Options, TaskLayout
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
 from torchx_pulumi.planning.checks.job import check_job_rules
@@ -179,7 +179,11 @@ class SchedulerBackend(Generic[OptionsT]):
     options: type[OptionsT]
     """Class of its options, a frozen dataclass. The text under each field is the option's help."""
     component: str = "TrainingJob"
-    """Class name of its public Pulumi component, which the type in URNs is made of. The default: it has none."""
+    """Class name of its Pulumi component, which the type in URNs is made of. The default: it has none."""
+    component_module: str = ""
+    """Module of the component, which `python -m tools.components` writes. Empty: there is none."""
+    component_text: str = ""
+    """What the component is, in one sentence, for its documentation."""
     foreign_options: Mapping[str, str] = field(default_factory=dict)
     """Options of other schedulers that users try, and what to do instead."""
     discovered: Mapping[str, str] = field(default_factory=dict)
@@ -281,9 +285,13 @@ class SchedulerBackend(Generic[OptionsT]):
 
     def choose_layout(self, spec: JobSpec, options: OptionsT) -> LayoutChoice:
         """Return the tasks of a new launch, as the option `layout` says and the job allows."""
-        asked = getattr(options, "layout", Layout.REPLICA)
+        asked = getattr(options, "layout", TaskLayout.REPLICA)
         replicas = sum(role.num_replicas for role in spec.roles)
-        if self.most_per_task == 1 or asked == Layout.REPLICA or (asked == Layout.AUTO and replicas <= AUTO_REPLICAS):
+        if (
+            self.most_per_task == 1
+            or asked == TaskLayout.REPLICA
+            or (asked == TaskLayout.AUTO and replicas <= AUTO_REPLICAS)
+        ):
             return LayoutChoice()
         obstacles = (*self.layout_obstacles(spec, options), *layout_obstacles(spec, self.most_per_task))
         if obstacles:

@@ -25,6 +25,7 @@ from torchx_pulumi.model.errors import (
     TorchxPulumiError,
 )
 from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.model.status import JobStatus
@@ -36,7 +37,7 @@ from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.registration import pod_names
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.runs.waiting import WaitGoal, wait_until
+from torchx_pulumi.runs.waiting import wait_until
 from torchx_pulumi.runs.whereabouts import ambient
 from torchx_pulumi.schedulers import backend_of, variant_of
 from torchx_pulumi.schedulers.manifest_objects import job_object
@@ -294,8 +295,8 @@ def _put_right(context: AdapterContext, entry: RunEntry, progress: ProgressCallb
 
 def _wait(context: AdapterContext, entry: RunEntry, chosen: Mapping[str, Any], progress: ProgressCallback) -> None:
     """Wait outside the engine, which holds the stack's lock while it works."""
-    goal = WaitGoal(chosen.get("wait_for") or WaitGoal.CREATED.value)
-    if goal is WaitGoal.CREATED:
+    goal = WaitFor(chosen.get("wait_for") or WaitFor.CREATED.value)
+    if goal is WaitFor.CREATED:
         return
 
     def read() -> JobStatus:

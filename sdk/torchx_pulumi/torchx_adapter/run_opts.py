@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import functools
-import inspect
-import itertools
 import re
-import sys
 from collections.abc import KeysView, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType, UnionType
-from typing import Any, Dict, List, Union, get_args, get_origin  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
+from types import MappingProxyType
+from typing import Any, Dict, List, get_args, get_origin  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
 
 from torchx import specs
 from torchx.specs import InvalidRunConfigException
 from torchx.util.types import to_dict
 
 from torchx_pulumi.inputs.run_options import read_pairs
+from torchx_pulumi.model.launch_options import LaunchOptions
+from torchx_pulumi.model.options import Options, option, option_table, rows_of, unknown_name
 from torchx_pulumi.model.redaction import MARK, without_password
 from torchx_pulumi.model.text import is_text_list
-from torchx_pulumi.planning.typed_reader import field_types, snake_case
+from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT
 from torchx_pulumi.torchx_adapter import compat
@@ -30,83 +26,69 @@ TEXTS = List[str]  # noqa: UP006
 PAIRS = Dict[str, str]  # noqa: UP006
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchOptions:
-    """Options of a launch that no manifest shows, for all schedulers. The text under a field is the option's help."""
+@option_table
+class AdapterOptions:
+    """Options of `torchx` commands that no program has."""
 
-    validate_spec: bool = True
-    """Have the cluster judge the job in the dry run, without creating it; a cluster that cannot be reached is a
-    warning"""
-    pulumi_backend: str | None = None
-    """URL of the Pulumi backend that keeps the app's stack. Unset: PULUMI_BACKEND_URL, else a folder of your own"""
-    pulumi_project: str = DEFAULT_PROJECT
-    """Pulumi project of the app's stack"""
-    pulumi_organization: str | None = None
-    """Organization of the Pulumi service that keeps the app's stack. Unset: the user's default one. Other backends
-    have none"""
-    secrets_provider: str | None = None
-    """Pulumi secrets provider of the app's stack. Unset: a passphrase, on backends of your own"""
-    kubeconfig: str | None = None
-    """Path of the kubeconfig. Unset: KUBECONFIG, ~/.kube/config, or the pod's own account"""
-    kube_context: str | None = None
-    """Context in the kubeconfig. Unset: its current one"""
-    wait_for: str = "created"
-    """How far a launch is waited for: `created`, `admitted`, `running` or `completed`"""
-    wait_timeout_s: int | None = None
-    """Seconds that wait_for waits at most. Unset: no limit"""
-    on_running_change: str = "fail"
-    """When the same request was launched before: `fail`, `replace` that run, or `ignore` the new one"""
-    ui_url: str | None = None
-    """Link to the app in a dashboard, with {namespace}, {name}, {scheduler}, {queue}. Unset: none"""
-    list_session: str | None = None
-    """Session whose apps `torchx list` lists. Unset: all sessions'"""
-    list_states: list[str] | None = None
-    """States that `torchx list` lists, as RUNNING;PENDING"""
-    list_all: bool = False
-    """`torchx list` also lists jobs that others than torchx-pulumi made"""
-    log_containers: list[str] | None = None
-    """Containers whose logs are read. Unset: as TorchX"""
-    log_previous: bool = False
-    """Read the logs of the run before a container's last restart"""
-    log_timestamps: bool = True
-    """Begin each line with the time of its writing"""
-    log_archive: str | None = None
-    """Archive that keeps the containers' logs when their pods are deleted: the path of a folder, or an s3://, gs:// or
-    azblob:// URL. Unset: none"""
+    validate_spec: bool = option(
+        "Have the cluster judge the job in the dry run. A cluster that cannot be reached is a warning",
+        default=True,
+    )
+    pulumi_backend: str | None = option(
+        "URL of the Pulumi backend that keeps the app's stack. Unset: PULUMI_BACKEND_URL, else a folder of your own",
+        default=None,
+    )
+    pulumi_project: str = option("Pulumi project of the app's stack", default=DEFAULT_PROJECT)
+    pulumi_organization: str | None = option(
+        "Organization of the Pulumi service. Unset: the user's default one. Other backends have none",
+        default=None,
+    )
+    secrets_provider: str | None = option(
+        "Pulumi secrets provider of the app's stack. Unset: a passphrase, on backends of your own", default=None
+    )
+    list_session: str | None = option("Session whose apps `torchx list` lists. Unset: all sessions'", default=None)
+    list_states: list[str] | None = option("States that `torchx list` lists, as RUNNING;PENDING", default=None)
+    list_all: bool = option("`torchx list` also lists jobs that others than torchx-pulumi made", default=False)
+    log_containers: list[str] | None = option("Containers whose logs are read. Unset: as TorchX", default=None)
+    log_previous: bool = option("Read the logs of the run before a container's last restart", default=False)
+    log_timestamps: bool = option("Begin each line with the time of its writing", default=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_table
 class WorkspaceOptions:
     """Options of patched images: the `workspace_opts` of all schedulers."""
 
-    image_repo: str | None = None
-    """(remote jobs) the image repository to use when pushing patched images, must have push access. Ex:
-    example.com/your/container"""
-    quiet: bool = False
-    """whether to suppress verbose output for image building. Defaults to ``False``."""
-    dockerfile: str | None = None
-    """Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx where there is one"""
-    build_args: dict[str, str] | None = None
-    """Build arguments of patched images: NAME:value,NAME:value"""
-    platform: str | None = None
-    """Platform of patched images, as linux/amd64. Unset: this machine's"""
-    ignore_rules: str = "docker"
-    """How .dockerignore is read: as `docker` does, or as `torchx` does"""
-    builder: str = "auto"
-    """What builds patched images: `registry` without a Docker daemon, `docker`, or `auto`: the daemon only if needed"""
-    shared_daemon: bool = False
-    """The cluster's nodes use this machine's Docker daemon: patched images are not pushed, image_repo is no need"""
+    image_repo: str | None = option(
+        "Repository that patched images are pushed to, for example example.com/your/container",
+        default=None,
+    )
+    quiet: bool = option("whether to suppress verbose output for image building. Defaults to ``False``.", default=False)
+    dockerfile: str | None = option(
+        "Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx where there is one",
+        default=None,
+    )
+    build_args: dict[str, str] | None = option("Build arguments of patched images: NAME:value,NAME:value", default=None)
+    platform: str | None = option("Platform of patched images, as linux/amd64. Unset: this machine's", default=None)
+    ignore_rules: str = option(
+        "How .dockerignore is read: as `docker` does, or as `torchx` does",
+        default="docker",
+        choices=("docker", "torchx"),
+    )
+    builder: str = option(
+        "What builds patched images: `registry` (no Docker daemon), `docker`, or `auto` (the daemon only if needed)",
+        default="auto",
+        choices=("auto", "registry", "docker"),
+    )
+    shared_daemon: bool = option(
+        "The cluster's nodes use this machine's Docker daemon: patched images are not pushed, image_repo is no need",
+        default=False,
+    )
 
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "wait_for": ("created", "admitted", "running", "completed"),
-    "on_running_change": ("fail", "replace", "ignore"),
-    "ignore_rules": ("docker", "torchx"),
-    "builder": ("auto", "registry", "docker"),
-}
-"""Options of a launch with few values."""
-
-LAUNCH_NAMES = frozenset(name for kind in (LaunchOptions, WorkspaceOptions) for name, _, _ in field_types(kind))
+LAUNCH_NAMES = frozenset(
+    row.torchx_name for kind in (LaunchOptions, AdapterOptions, WorkspaceOptions) for row in rows_of(kind)
+)
+"""Options that are not the scheduler's own."""
 
 
 class MissingRunOptionError(InvalidRunConfigException, TypeError):  # type: ignore[misc]
@@ -156,25 +138,29 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
         super().__init__()
         self._structured: set[str] = set()
         """Options that are JSON on the command line, and may be a mapping in a program."""
+        self._allowed: dict[str, tuple[str, ...]] = {}
+        """Values of options with few values."""
 
     def add_fields(self, kind: type, discovered: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Add the options that are the fields of a dataclass.
+        """Add the options of a table.
 
         Args:
-            kind: The dataclass.
+            kind: The table.
             discovered: Options that are read from the cluster where they are not set, with the text about it in their
                 help. They have no default: it would count as given, and a given value is never replaced.
         """
-        helps, fields = _field_helps(kind), {item.name: item for item in dataclasses.fields(kind)}
-        for name, hint, required in field_types(kind):
-            default = fields[name].default
-            if default is dataclasses.MISSING or isinstance(default, (tuple, dict)) or name in discovered:
+        for row in rows_of(kind):
+            name, default = row.torchx_name, row.default
+            if row.required or isinstance(default, (tuple, dict)) or name in discovered:
                 default = None
-            text = ". ".join(filter(None, (helps[name], discovered.get(name))))
-            type_, is_structured = _command_line_type(hint)
+            text = ". ".join(filter(None, (row.help, discovered.get(name))))
+            type_, is_structured = _command_line_type(row.kind)
             if is_structured:
                 self._structured.add(name)
-            self.add(name, type_=type_, help=text, default=getattr(default, "value", default), required=required)
+            if row.allowed and not issubclass(kind, Options):
+                # Those of a scheduler are checked with the job, so that all problems are in one message.
+                self._allowed[name] = row.allowed
+            self.add(name, type_=type_, help=text, default=getattr(default, "value", default), required=row.required)
 
     def canonical_key(self, name: str) -> str | None:
         """Return the option that a name means, in snake_case or camelCase. None: no option has this name."""
@@ -200,27 +186,27 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
                 if ignore_unknown:
                     resolved[given] = value
                 elif value is not None or not compat.FILES_HOLD_UNKNOWN_OPTIONS:
-                    problems[given] = f"unknown run option `{given}`; known are {', '.join(sorted(self._opts))}"
+                    problems[given] = unknown_name(given, self._opts, f"unknown run option `{given}`")
             elif key in resolved and resolved[key] != value:
                 problems[given] = f"`{given}` is the same run option as `{key}`, with another value; give it once"
             else:
                 resolved[key] = value
-        for key, option in self._opts.items():
+        for key, known in self._opts.items():
             value = resolved.get(key)
-            if value is None and option.is_required:
+            if value is None and known.is_required:
                 problems[key] = f"Required run option: {key}, must be provided and not `None`"
             elif value is None:
-                resolved[key] = option.default
-            elif not _fits(value, option.opt_type) and not (key in self._structured and isinstance(value, Mapping)):
-                wanted = getattr(option.opt_type, "__name__", str(option.opt_type))
+                resolved[key] = known.default
+            elif not _fits(value, known.opt_type) and not (key in self._structured and isinstance(value, Mapping)):
+                wanted = getattr(known.opt_type, "__name__", str(known.opt_type))
                 problems[key] = (
                     f"Run option: {key}, must be of type: {wanted}, but was: {self._shown(key, value)} "
                     f"({type(value).__name__})"
                 )
-            elif value not in CHOICES.get(key, (value,)):
-                problems[key] = f"run option `{key}` is {value!r}, must be one of {', '.join(CHOICES[key])}"
+            elif value not in self._allowed.get(key, (value,)):
+                problems[key] = f"run option `{key}` is {value!r}, must be one of {', '.join(self._allowed[key])}"
         if problems:
-            required = any(name in problems for name, option in self._opts.items() if option.is_required)
+            required = any(name in problems for name, each in self._opts.items() if each.is_required)
             kind = MissingRunOptionError if required else InvalidRunConfigException
             raise kind("; ".join(problems.values()), next(iter(problems)), self._all_shown(cfg))
         return resolved
@@ -242,7 +228,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
         for given, text in words.items():
             key = self.canonical_key(given)
             if key is None:
-                problems[given] = f"unknown run option `{given}`; known are {', '.join(sorted(self._opts))}"
+                problems[given] = unknown_name(given, self._opts, f"unknown run option `{given}`")
                 continue
             try:
                 value = cast(text, self._opts[key].opt_type)
@@ -299,6 +285,7 @@ def scheduler_options(scheduler: str) -> CheckedOptions:
     opts, backend = CheckedOptions(), find_backend(scheduler)
     opts.add_fields(backend.options, backend.discovered)
     opts.add_fields(LaunchOptions)
+    opts.add_fields(AdapterOptions)
     return opts
 
 
@@ -354,9 +341,6 @@ def _fits(value: Any, kind: Any) -> bool:
 
 def _command_line_type(hint: Any) -> tuple[Any, bool]:
     """Return the type of an option on the command line, and whether its text is JSON there."""
-    parameters = [part for part in get_args(hint) if part is not type(None)]
-    if get_origin(hint) in (Union, UnionType):
-        return _command_line_type(parameters[0])
     if hint in (int, bool):
         return hint, False
     origin = get_origin(hint)
@@ -366,17 +350,4 @@ def _command_line_type(hint: Any) -> tuple[Any, bool]:
     # that one from the import of this module may be another object by then.
     if not issubclass(origin, Mapping):
         return List[str], False  # noqa: UP006
-    return (Dict[str, str], False) if parameters[1] is str else (str, True)  # noqa: UP006
-
-
-@functools.lru_cache
-def _field_helps(kind: type) -> Mapping[str, str]:
-    """Return the text under each field of a class of options."""
-    tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
-    (body,) = (found.body for found in tree.body if isinstance(found, ast.ClassDef) and found.name == kind.__name__)
-    return {
-        field.target.id: " ".join(str(below.value.value).split())
-        for field, below in itertools.pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-    }
+    return (Dict[str, str], False) if get_args(hint)[1] is str else (str, True)  # noqa: UP006

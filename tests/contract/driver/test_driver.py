@@ -19,7 +19,7 @@ from torchx_pulumi.runs.driver import Forgotten, Recorded, Written
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import ObservedObjects, find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
-from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.schedulers.volcano.options import GangMode
 from torchx_pulumi.stack_state.checkpoint import read_notes
 from torchx_pulumi.storage.owners import this_process
 
@@ -142,8 +142,8 @@ def test_an_unreachable_cluster_is_forgotten_only_when_asked_for(driver_world: D
 
 
 def test_a_gang_of_pods_is_made_and_removed_whole(driver_world: DriverWorld) -> None:
-    entry = launch(driver_world, driver_world.order(gang=Gang.PODS))
-    form = find_backend("volcano").variants[Gang.PODS]
+    entry = launch(driver_world, driver_world.order(gang=GangMode.PODS))
+    form = find_backend("volcano").variants[GangMode.PODS]
     seen = form.observe(driver_world.cluster, entry.namespace, entry.job_name)
     assert seen.job_object is not None
     assert [pod["metadata"]["name"] for pod in seen.pods or ()] == list(entry.pods["trainer"])

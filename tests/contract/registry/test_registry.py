@@ -1,4 +1,4 @@
-"""What reading and pushing find in a registry: the same in the fake and in a real one."""
+"""What reading and pushing find in a registry: the same in the fake and in real ones."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torchx_pulumi.images.registry.client import CHUNK
 from torchx_pulumi.model.errors import ImageError
 
 from tests.layered_images import descriptor, image_of, layer
+from tests.token_service import TokenPolicy
 
 
 def silent(_: str) -> None:
@@ -36,6 +37,7 @@ def test_what_was_pushed_is_read(client: RegistryClient, target: Reference) -> N
 
 
 def test_what_is_absent_is_none(client: RegistryClient, target: Reference) -> None:
+    pushed(client, replace(target, tag="other"))
     assert client.digest(target) is None
     assert client.manifest(target) is None
     with pytest.raises(ImageError, match=r"answers 404.*BLOB_UNKNOWN.*blob sha256:0{64}"):
@@ -81,3 +83,40 @@ def test_a_manifest_whose_layer_is_missing_is_refused(client: RegistryClient, ta
     with pytest.raises(ImageError, match="BLOB_UNKNOWN"):
         push_image(client, replace(image, new_blobs=image.new_blobs[1:]), target, progress=silent)
     assert client.digest(target) is None
+
+
+@pytest.mark.parametrize("denial", [None, 401, 403], ids=["token-without-access", "unauthorized", "forbidden"])
+def test_the_first_push_makes_a_repository_that_may_not_be_read_before(
+    client: RegistryClient, target: Reference, policy: TokenPolicy, denial: int | None
+) -> None:
+    policy.denial = denial
+    assert client.digest(target) is None
+    assert not client.has_blob(target, f"sha256:{'0' * 64}")
+    image = pushed(client, target)
+    assert client.digest(target) == image.manifest.digest
+    assert policy.asked[0] == [f"repository:{target.path}:pull"]
+
+
+def test_each_token_is_for_one_repository_where_the_service_takes_one_scope(
+    client: RegistryClient, target: Reference, policy: TokenPolicy
+) -> None:
+    policy.single_scopes = True
+    base = replace(target, path=f"{target.path}/base", name=f"{target.name}/base")
+    first = layer(1000, 1)
+    push_image(client, image_of([first]), base, progress=silent)
+    image = image_of([layer(1000, 2)], base, [first])
+    assert push_image(client, image, target, progress=silent) == image.manifest.digest
+    assert client.read_blob(target, descriptor(first[0])) == first[0].content
+
+
+@pytest.mark.parametrize("denial", [None, 401, 403], ids=["token-without-access", "unauthorized", "forbidden"])
+def test_one_forbidden_repository_does_not_close_the_others(
+    client: RegistryClient, target: Reference, policy: TokenPolicy, denial: int | None
+) -> None:
+    secret = replace(target, path=f"{target.path}/secret", name=f"{target.name}/secret")
+    policy.forbidden, policy.denial = {secret.path}, denial
+    for action in (client.digest, lambda where: pushed(client, where)):
+        with pytest.raises(ImageError, match=f"asked for .*{secret.name}.*account that may use {secret.path}"):
+            action(secret)
+        image = pushed(client, target)
+        assert client.digest(target) == image.manifest.digest

@@ -25,8 +25,8 @@ def check_options(options: IndexedJobOptions) -> Iterator[Problem]:
     """Check every option by itself. Types have been checked when the options were read."""
     yield from check_shared_options(options)
     yield from check_amount("active_deadline_s", options.active_deadline_s)
-    if options.priority_class_name is not None:
-        yield from check_object_name("options.priority_class_name", options.priority_class_name)
+    if options.priority_class is not None:
+        yield from check_object_name("options.priority_class", options.priority_class)
 
 
 def check_launch(

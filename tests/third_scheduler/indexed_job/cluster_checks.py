@@ -18,7 +18,7 @@ def named_objects(options: IndexedJobOptions) -> list[NamedObject]:
     """Return the objects that options name. A component looks for them before it creates anything."""
     return [
         NamedObject(option="namespace", kind=NAMESPACE, name=options.namespace),
-        NamedObject(option="priority_class_name", kind=PRIORITY_CLASS, name=options.priority_class_name),
+        NamedObject(option="priority_class", kind=PRIORITY_CLASS, name=options.priority_class),
         NamedObject(option="service_account", kind=SERVICE_ACCOUNT, name=options.service_account, required=False),
     ]
 

@@ -1,55 +1,110 @@
-"""IndexedTrainingJob: the component for Indexed Jobs."""
+"""Component IndexedTrainingJob and its arguments. Written by `python -m tools.components`."""
 
-from collections.abc import Sequence
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pulumi
-from torchx_pulumi_components import Role, WaitFor
-from torchx_pulumi_components.read_args import ArgsReader
+from torchx_pulumi.model.launch_options import OnRunningChange, WaitFor
+from torchx_pulumi_components.args import Role
 from torchx_pulumi_components.training_job import TrainingJob
-from typing_extensions import NotRequired
+from typing_extensions import NotRequired, TypedDict
 
 
-# region component
 class IndexedTrainingJobArgs(TypedDict):
-    """Arguments of a training job that runs as an Indexed Job."""
+    """Arguments of IndexedTrainingJob."""
 
     roles: Sequence[Role]
-    """The one role."""
+    """The groups of replicas, in the order of ranks. At least one."""
     namespace: NotRequired[pulumi.Input[str]]
-    """Kubernetes namespace of the job. Unset: `default`."""
+    """Kubernetes namespace to schedule job in. Unset: `default`."""
+    service_account: NotRequired[pulumi.Input[str]]
+    """The service account name to set on the pod specs."""
+    reserved_millicpu: NotRequired[int]
+    """CPU in millicores that a request leaves to the node. Unset: `100`."""
+    reserved_memmb: NotRequired[int]
+    """Memory in MB that a request leaves to the node. Unset: `1024`."""
+    efa_device_count: NotRequired[int]
+    """EFA devices of each replica: unset keeps the resource's own number, 0 removes them, N sets N."""
+    labels: NotRequired[Mapping[str, pulumi.Input[str]]]
+    """Labels of the job object, never of its pods."""
+    annotations: NotRequired[Mapping[str, pulumi.Input[str]]]
+    """Annotations of the job object, never of its pods."""
     active_deadline_s: NotRequired[int]
     """Seconds after which the job is stopped and counts as failed. Unset: no limit."""
+    priority_class: NotRequired[pulumi.Input[str]]
+    """The name of the PriorityClass to set on the pod specs."""
+    image_secrets: NotRequired[Sequence[pulumi.Input[str]]]
+    """Names of pull secrets to set on the pod specs. Empty: none."""
+    on_running_change: NotRequired[OnRunningChange]
+    """What a launch does that would end an unfinished run: `fail`, `replace` that run, or `ignore` the launch.
+    Unset: `fail`."""
     wait_for: NotRequired[WaitFor]
-    """How far a launch is waited for. Unset: `created`."""
+    """How far the run must have come before the launch ends: `created`, `admitted`, `running` or `completed`.
+    Unset: `created`."""
+    timeout_s: NotRequired[int]
+    """Seconds that wait_for waits at most; the run goes on after it. Unset: no limit."""
+    kubeconfig: NotRequired[pulumi.Input[str]]
+    """Path of the kubeconfig; programs also take its contents. Unset: KUBECONFIG, ~/.kube/config or the pod's
+    own."""
+    kube_context: NotRequired[pulumi.Input[str]]
+    """Context of the kubeconfig. Unset: its current one."""
+    log_archive: NotRequired[pulumi.Input[str]]
+    """Archive that keeps the logs of deleted pods: a folder, or an s3://, gs:// or azblob:// URL. Unset: none."""
+    rerun: NotRequired[pulumi.Input[str]]
+    """Any text; a new value launches a new run on purpose."""
     job_name: NotRequired[str]
-    """Fixed name of the job object. Unset: `<name>-<hash>`, new with every run."""
+    """Fixed name of the job object, also of one to import. Unset: `<name>-<hash>`, new with every run."""
+    delete_timeout_s: NotRequired[int]
+    """Seconds that a deletion may take. Unset: the provider's default, 600."""
 
 
 class IndexedTrainingJob(TrainingJob):
     """A training job that runs as an Indexed Job."""
 
-    _arguments = ArgsReader(shape=IndexedTrainingJobArgs, scheduler="indexed_job")
+    _scheduler = "indexed_job"
 
+    app_id: pulumi.Output[str]
+    """Id of the app in TorchX's words: `namespace:job_name`."""
+    app_handle: pulumi.Output[str]
+    """Handle by which TorchX finds the app."""
     job_name: pulumi.Output[str]
     """Name of the job object."""
+    namespace: pulumi.Output[str]
+    """Namespace of all objects."""
+    uid: pulumi.Output[str]
+    """Uid of the job object; a new one is a new run."""
+    service: pulumi.Output[str]
+    """Name of the headless Service by which replicas find each other. Empty: there is none."""
+    pod_groups: pulumi.Output[list[str]]
+    """Names of the PodGroups. Empty: there is no gang scheduler."""
+    pod_names: pulumi.Output[list[str]]
+    """Names of the pods, in the order of ranks."""
+    rank0_host: pulumi.Output[str]
+    """Host name of rank 0 inside the job."""
+    images: pulumi.Output[dict[str, str]]
+    """Role name to image."""
+    declared: pulumi.Output[dict[str, Any]]
+    """What was asked for: `declared` of the stack output `torchx`."""
     observed: pulumi.Output[dict[str, Any]]
     """What was seen: `observed` of the stack output `torchx`."""
     requested: pulumi.Output[dict[str, Any] | None]
-    """The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was none."""
+    """The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was
+    none."""
 
     def __init__(self, name: str, args: IndexedTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Launch the job, keep it, or launch it again.
+        """Launch the job, keep it, or launch it again: docs/decisions/0005 says when.
+
+        The job is decided after the constructor has returned. The program fails at its end if the arguments are wrong
+        (all problems in one message), the cluster cannot take the job, or a change would end a run that has not
+        finished; nothing of the job is registered then.
 
         Args:
-            name: Name of the component.
+            name: Name of the component; the job object is called `<name>-<hash>`.
             args: What to run and how.
-            opts: As for every component.
+            opts: Provider, parent, aliases, protect, depends_on, ignore_changes, custom_timeouts and import are
+                passed on to the objects that the component registers.
 
         Raises:
             pulumi.RunError: The state of the stack cannot be read.
         """
         self._construct(name, args, None, opts)
-
-
-# endregion

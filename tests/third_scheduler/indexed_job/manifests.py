@@ -69,8 +69,8 @@ def _pod_template(plan: Plan) -> Manifest:
     del template["metadata"]["labels"][labels.REPLICA_ID]
     spec = template["spec"]
     spec["subdomain"] = plan.job_name
-    if plan.options.priority_class_name is not None:
-        spec["priorityClassName"] = plan.options.priority_class_name
+    if plan.options.priority_class is not None:
+        spec["priorityClassName"] = plan.options.priority_class
     for variable in spec["containers"][0]["env"]:
         if variable["name"] == RANK0_HOST_ENV:
             variable["value"] = f"{pod_name(plan, rank0)}.{plan.job_name}"

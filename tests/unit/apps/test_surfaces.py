@@ -27,9 +27,9 @@ from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers import Variant, find_backend
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
 from torchx_pulumi.schedulers.registry import component_type
-from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.schedulers.volcano.options import GangMode
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
@@ -300,7 +300,9 @@ class Scene:
             path.write_text(self._texts[case.number].replace(self.backend(PLANNED), self.backend(name)))
 
     def _plan(self, case: Case) -> App:
-        options = {"pods": {"gang": Gang.PODS}, "v1beta2": {"api_version": AppWrapperApi.V1BETA2}}.get(self.kind, {})
+        options = {"pods": {"gang": GangMode.PODS}, "v1beta2": {"api_version": AppWrapperVersion.V1BETA2}}.get(
+            self.kind, {}
+        )
         world = World(root=self.folder, cluster=self.clusters[case.where])
         where = {"namespace": case.namespace, "kube_context": case.where}
         app = world.plan("app", scheduler=self.scheduler_name, replicas=2, **where, **options)

@@ -13,8 +13,8 @@ import pytest
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi
-from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
+from torchx_pulumi.schedulers.volcano.options import GangMode
 from torchx_pulumi.stack_state.stack_locks import lock_folder
 from torchx_pulumi.testing import FakeCluster
 
@@ -24,9 +24,9 @@ from tests.unit.controller.world import FAST, App, World, wait_for
 
 KINDS: dict[str, dict[str, Any]] = {
     "volcano": {},
-    "gang of pods": {"gang": Gang.PODS},
+    "gang of pods": {"gang": GangMode.PODS},
     "v1beta1": {"scheduler": "mcad"},
-    "v1beta2": {"scheduler": "mcad", "api_version": AppWrapperApi.V1BETA2},
+    "v1beta2": {"scheduler": "mcad", "api_version": AppWrapperVersion.V1BETA2},
 }
 CANCELLED, NOT_FOUND = ("CANCELLED", "Cancelled"), ("UNKNOWN", "NotFound")
 
@@ -161,7 +161,7 @@ def test_pods_that_go_before_the_watch_tells_that_their_group_went_are_no_failur
             watch = super().watch if kind == app.kind else world.cluster.watch
             return watch(kind, *args, **options)
 
-    app = world.launch("train-1", gang=Gang.PODS)
+    app = world.launch("train-1", gang=GangMode.PODS)
     cluster = Held(world.cluster)
     put_pod(world, app, "Running", RUNS)
     with world.controller(clusters={"test": cluster}):
@@ -182,7 +182,7 @@ def test_pods_that_go_before_the_watch_tells_that_their_group_went_are_no_failur
 def test_a_pod_that_is_gone_while_its_group_lives_is_a_failure_unless_a_deployment_changes_the_stack(
     world: World, held: str
 ) -> None:
-    app, fleet = world.launch("train-1", gang=Gang.PODS), LiveFleet()
+    app, fleet = world.launch("train-1", gang=GangMode.PODS), LiveFleet()
     put_pod(world, app, "Running", RUNS)
     with world.controller(fleet=fleet):
         begin(world, app)

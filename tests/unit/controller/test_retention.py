@@ -24,7 +24,7 @@ from torchx_pulumi.model.app_entry import StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.runs.driver import Forgotten
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
-from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.schedulers.volcano.options import GangMode
 from torchx_pulumi.stack_state.checkpoint import SECRET
 from torchx_pulumi.stack_state.stack_locks import lock_folder
 from torchx_pulumi.storage.owners import this_process
@@ -68,7 +68,7 @@ def test_an_old_app_goes_with_all_that_is_its_own(old: OldApps) -> None:
 
 
 def test_a_gang_of_pods_and_an_app_of_mcad_go_with_all_their_objects(old: OldApps) -> None:
-    gang = old.launch("gang", gang=Gang.PODS)
+    gang = old.launch("gang", gang=GangMode.PODS)
     assert {item["kind"] for item in old.objects(gang)} == {"PodGroup", "Pod", "Service"}
     wrapper = old.launch("wrapper", scheduler="mcad", end=FAILED)
     old.world.cluster.remove(wrapper.kind, "default", "wrapper")
@@ -300,7 +300,10 @@ def test_another_object_of_its_name_is_not_deleted(old: OldApps) -> None:
 
 
 def test_a_pod_that_its_launch_did_not_create_is_not_deleted(old: OldApps) -> None:
-    app, other = old.launch("old-1", gang=Gang.PODS), old.launch("other", gang=Gang.PODS, end={"state": "RUNNING"})
+    app, other = (
+        old.launch("old-1", gang=GangMode.PODS),
+        old.launch("other", gang=GangMode.PODS, end={"state": "RUNNING"}),
+    )
     pod = {**old.pods(other)[0], "status": {"phase": "Running"}}
     old.world.cluster.put(pod)
     old.change(app, lambda whole: resources(whole).append({**resources(whole)[-1], "outputs": pod}))
@@ -537,7 +540,7 @@ def test_a_process_that_is_killed_at_any_point_leaves_what_the_next_one_complete
     for point in range(1, 40):
         old = OldApps(root_of(tmp_path / str(point)))
         app, other = (
-            old.launch("gang", gang=Gang.PODS),
+            old.launch("gang", gang=GangMode.PODS),
             old.launch("young", end={"finished_at": "2026-05-31T00:00:00Z"}),
         )
         count = [point]
@@ -717,7 +720,7 @@ def test_a_job_object_that_its_launch_did_not_create_is_not_deleted(old: OldApps
 
 
 def test_services_are_deleted_by_uid_too(old: OldApps) -> None:
-    app = old.launch("gang", gang=Gang.PODS)
+    app = old.launch("gang", gang=GangMode.PODS)
     service = next(item for item in old.objects(app) if item["kind"] == "Service")
     old.world.cluster.remove(SERVICE, "default", service["metadata"]["name"])
     old.world.cluster.put({**service, "metadata": {**service["metadata"], "uid": "of-another"}})

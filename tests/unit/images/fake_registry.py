@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import ssl
 import threading
 import uuid
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from torchx_pulumi.images.oci import OCI_MANIFEST, sha256_digest
 
 from tests.loopback import LoopbackServer
+from tests.token_service import SERVICE, Access, TokenPolicy
 
 
 @dataclass
@@ -42,11 +44,11 @@ class FakeRegistry:
         """How often. None: always."""
         self.retry_after: str | None = None
         self.login: tuple[str, str] | None = None
-        self.bearer = False
+        """Asked for by Basic authentication. None: by the tokens of `policy`, or not at all."""
+        self.policy: TokenPolicy | None = None
+        """Its token service. None: it has none."""
         self.token_lives = 1_000_000
         """Requests that a token is good for."""
-        self.single_scopes = False
-        """The token service refuses several scopes."""
         self.cut_uploads: list[int | None] = []
         """Bytes of the next bodies after which the connection is dropped. None: not at all."""
         self.cut_downloads: list[int | None] = []
@@ -75,9 +77,7 @@ class FakeRegistry:
         """Bytes of all bodies that arrived."""
         self.authorizations: list[str] = []
         """What requests other than those for tokens brought, in order."""
-        self.scopes: list[list[str]] = []
-        """Scopes of each token that was asked for."""
-        self._tokens: dict[str, int] = {}
+        self._tokens: dict[str, tuple[int, Access]] = {}
         self._guard = threading.Lock()
         self._server = LoopbackServer(type("Handler", (_Handler,), {"registry": self}))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -91,6 +91,11 @@ class FakeRegistry:
 
     def repository(self, path: str) -> Stored:
         return self.stored.setdefault(path, Stored())
+
+    def use_tokens(self, **more: Any) -> TokenPolicy:
+        """Ask for tokens of a service that knows which repositories exist. Return its policy."""
+        self.policy = TokenPolicy(("me", "right"), exists=lambda path: bool(self.repository(path).tags), **more)
+        return self.policy
 
     def basic(self) -> str:
         assert self.login is not None
@@ -148,10 +153,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer_token()
             return
         registry.authorizations.append(self.headers.get("Authorization", ""))
-        if registry.login and not self.allowed():
-            realm = registry.realm or f"{registry.url}/token"
-            kind = f'Bearer realm="{realm}",service="fake"' if registry.bearer else "Basic realm=x"
-            self.answer(401, b"", {"WWW-Authenticate": kind})
+        if challenge := self.challenge():
+            self.answer(401, b"", {"WWW-Authenticate": challenge})
             return
         self.serve()
         if self.command in registry.lost_answers:
@@ -262,29 +265,35 @@ class _Handler(BaseHTTPRequestHandler):
         place = {"Location": f"/v2/{name}/blobs/uploads/{number}", "Range": f"0-{end}"}
         return self.answer(code, b"", {**place, **(headers or {})})
 
-    def allowed(self) -> bool:
+    def challenge(self) -> str | None:
+        """Return what a request has to bring, in the words of the distribution project. None: it is allowed."""
         given, registry = self.headers.get("Authorization", ""), self.registry
-        if not registry.bearer:
-            return given == registry.basic()
-        left = registry._tokens.get(given.removeprefix("Bearer "), 0)
-        if left:
-            registry._tokens[given.removeprefix("Bearer ")] = left - 1
-        return left > 0
+        if registry.policy is None:
+            return "Basic realm=x" if registry.login and given != registry.basic() else None
+        left, access = registry._tokens.get(given.removeprefix("Bearer "), (0, []))
+        registry._tokens[given.removeprefix("Bearer ")] = (left - 1, access)
+        may = {(each["name"], action) for each in access for action in each["actions"]}
+        path = re.split("/(?:manifests|blobs)/", self.parts.path.removeprefix("/v2/"))[0]
+        needed = {path: {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}.get(self.command, "pull,push")}
+        if source := self.query.get("from"):
+            needed[source] = "pull"
+        if left > 0 and all((name, action) in may for name, actions in needed.items() for action in actions.split(",")):
+            return None
+        scopes = " ".join(f"repository:{name}:{actions}" for name, actions in needed.items())
+        error = ',error="insufficient_scope"' if left > 0 else ""
+        return f'Bearer realm="{registry.realm or registry.url + "/token"}",service="{SERVICE}",scope="{scopes}"{error}'
 
     def answer_token(self) -> None:
+        policy = self.registry.policy
+        assert policy is not None
         asked = parse_qs(self.parts.query) if self.command == "GET" else parse_qs(self.body.decode())
-        scopes = asked.get("scope", [])
-        self.registry.scopes.append(scopes)
-        if self.command == "GET":
-            good = self.headers.get("Authorization") == self.registry.basic()
-        else:
-            good = asked.get("refresh_token") == ["identity"]
-        if self.registry.single_scopes and len(scopes) > 1:
-            return self.refuse(403, "DENIED")
+        assert asked["service"] == [SERVICE]
+        status, access = policy.answer(self.headers.get("Authorization", ""), asked)
+        if status != 200:
+            return self.refuse(status, "DENIED")
         token = uuid.uuid4().hex
-        if good:
-            self.registry._tokens[token] = self.registry.token_lives
-        return self.answer(200 if good else 401, json.dumps({"token": token}).encode() if good else b"{}")
+        self.registry._tokens[token] = (self.registry.token_lives, access)
+        return self.answer(200, json.dumps({"token": token}).encode())
 
     def refuse(self, code: int, word: str, message: str = "") -> None:
         self.answer(code, json.dumps({"errors": [{"code": word, "message": message or word.lower()}]}).encode())

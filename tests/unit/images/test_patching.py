@@ -54,7 +54,7 @@ def plan(workspace: Path, registry: KnownRegistry, **given: Any) -> ImagePlan:
 @pytest.fixture
 def workshop(registry_: KnownRegistry, docker: FakeDocker, told: list[str]) -> ImageBuilder:
     docker.remote["base:1"] = BASE_DIGEST
-    retries = Retries.of(tries=3, first_wait_s=1.0, pause=lambda _: None)
+    retries = Retries(tries=3, first_wait_s=1.0, pause=lambda _: None)
     return ImageBuilder(registry=registry_, report=told.append, client=docker, retries=retries)
 
 

@@ -173,7 +173,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, A
 def test_a_registry_is_asked_with_the_login_of_the_pods_account(
     api: dict[str, Any], registry: FakeRegistry, tmp_path: Path
 ) -> None:
-    registry.login, registry.bearer = ("me", "right"), True
+    registry.use_tokens()
     registry.digests["app:1"] = f"sha256:{'d' * 64}"
     where = "/api/v1/namespaces/team"
     api[f"{where}/serviceaccounts/trainer"] = {"imagePullSecrets": [{"name": "pull"}]}

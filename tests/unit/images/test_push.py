@@ -257,7 +257,7 @@ def test_presigned_downloads_get_no_credentials(
     client: RegistryClient, registry: FakeRegistry, target: Reference
 ) -> None:
     with closing(FakeRegistry()) as other, closing(FakeRegistry()) as storage:
-        other.login, other.bearer = ("me", "right"), True
+        other.use_tokens()
         log_in(other)
         base = parse_reference(f"{other.host}/base:1")
         push(client, image_of([LARGE]), base)
@@ -267,16 +267,17 @@ def test_presigned_downloads_get_no_credentials(
         assert storage.authorizations == [""]
 
 
-def test_one_token_is_for_the_push_and_the_source_of_mounts(
+def test_a_token_is_fetched_once_for_a_push_and_once_for_its_mounts(
     client: RegistryClient, registry: FakeRegistry, target: Reference
 ) -> None:
-    registry.login, registry.bearer = ("me", "right"), True
+    policy = registry.use_tokens()
     log_in(registry)
     base = replace(target, path="team/base", name=f"{registry.host}/team/base")
     push(client, image_of([SMALL]), base)
-    registry.scopes.clear()
+    policy.asked.clear()
     push(client, image_of([layer(5, 6), layer(6, 7)], base, [SMALL]), target)
-    assert registry.scopes == [
+    assert policy.asked == [
+        ["repository:team/app:pull,push"],
         ["repository:team/app:pull,push", "repository:team/base:pull"],
         ["repository:team/app:pull"],
     ]
@@ -285,14 +286,13 @@ def test_one_token_is_for_the_push_and_the_source_of_mounts(
 def test_where_no_token_is_for_two_repositories_layers_are_copied(
     client: RegistryClient, registry: FakeRegistry, target: Reference
 ) -> None:
-    registry.login, registry.bearer = ("me", "right"), True
+    policy = registry.use_tokens(single_scopes=True)
     log_in(registry)
     base = replace(target, path="team/base", name=f"{registry.host}/team/base")
     push(client, image_of([SMALL]), base)
-    registry.single_scopes = True
     image = image_of([layer(5, 6)], base, [SMALL])
     assert push(client, image, target) == image.manifest.digest
-    assert ["repository:team/app:pull,push"] in registry.scopes
+    assert ["repository:team/app:pull,push"] in policy.asked
 
 
 def test_tokens_that_expire_are_fetched_again(
@@ -301,14 +301,15 @@ def test_tokens_that_expire_are_fetched_again(
     image = image_of([LARGE])
     push(client, image_of([SMALL]), target)
     registry.repository("team/app").blobs[image.new_blobs[1].digest] = b""
-    registry.login, registry.bearer, registry.token_lives = ("me", "right"), True, 3
+    registry.use_tokens()
+    registry.token_lives = 3
     log_in(registry)
     image = replace(image, new_blobs=image.new_blobs[:1])
     assert push(client, image, target) == image.manifest.digest
 
 
 def test_an_identity_token_is_exchanged(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
-    registry.login, registry.bearer = ("me", "right"), True
+    registry.use_tokens()
     folder = Path(os.environ["DOCKER_CONFIG"])
     folder.mkdir()
     (folder / "config.json").write_text(f'{{"auths": {{"{registry.host}": {{"identitytoken": "identity"}}}}}}')

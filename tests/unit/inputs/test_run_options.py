@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model.errors import InvalidJobError, MissingOptionError
-from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.options import GangMode, NetworkTopology, VolcanoOptions
 
 
 def test_defaults_are_those_of_torchx() -> None:
     assert read_options({"queue": "q"}) == VolcanoOptions(
-        queue="q", namespace="default", reserved_millicpu=100, reserved_memmb=1024, gang=Gang.JOB
+        queue="q", namespace="default", reserved_millicpu=100, reserved_memmb=1024, gang=GangMode.JOB
     )
 
 
@@ -53,7 +53,7 @@ def test_every_problem_is_reported_at_once() -> None:
         ("ttl_seconds_after_finished", "5", 5),
         ("efa_device_count", "0", 0),
         ("reserved_millicpu", 5.0, 5),
-        ("gang", "pods", Gang.PODS),
+        ("gang", "pods", GangMode.PODS),
         ("labels", "a=b, c=d", {"a": "b", "c": "d"}),
         ("labels", "a:b,c=d:e", {"a": "b", "c": "d:e"}),
         ("labels", '{"a": "b"}', {"a": "b"}),

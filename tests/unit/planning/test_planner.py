@@ -7,7 +7,7 @@ from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import MountSpec, SecretRef
 from torchx_pulumi.schedulers import plan_job
-from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.schedulers.volcano.options import GangMode
 
 from tests.unit.builders import job, options, plan, role
 
@@ -110,7 +110,7 @@ def test_plugins_without_svc_are_reported() -> None:
 
 
 def test_many_pods_in_pods_mode_are_reported() -> None:
-    assert any("200 replicas" in warning for warning in plan(role(num_replicas=200), gang=Gang.PODS).warnings)
+    assert any("200 replicas" in warning for warning in plan(role(num_replicas=200), gang=GangMode.PODS).warnings)
 
 
 def test_all_problems_come_in_one_error() -> None:

@@ -2,9 +2,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from torchx_pulumi.model.launch_options import OnRunningChange
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.runs.decision import Action, Decision, Policy, decide, launched_replicas
+from torchx_pulumi.runs.decision import Action, Decision, decide, launched_replicas
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 RECORD = RunRecord(
@@ -32,7 +33,7 @@ GONE = None
 def decided(
     desired: RunRecord,
     observed: JobStatus | None,
-    policy: Policy = Policy.FAIL,
+    policy: OnRunningChange = OnRunningChange.FAIL,
     record: RunRecord | None = RECORD,
     **facts: bool,
 ) -> Decision:
@@ -42,25 +43,25 @@ def decided(
 @pytest.mark.parametrize(
     ("desired", "observed", "policy", "interrupted", "action"),
     [
-        (SAME, RUNNING, Policy.FAIL, False, Action.KEEP),
-        (SAME, FINISHED, Policy.FAIL, False, Action.KEEP),
-        (SAME, GONE, Policy.FAIL, False, Action.DONE_AND_GONE),
-        (SAME, GONE, Policy.REPLACE, False, Action.DONE_AND_GONE),
-        (SAME, GONE, Policy.FAIL, True, Action.LAUNCH),
-        (SAME, RUNNING, Policy.FAIL, True, Action.KEEP),
-        (OTHER_MIN, RUNNING, Policy.FAIL, False, Action.KEEP),
-        (OTHER_MIN, GONE, Policy.FAIL, False, Action.DONE_AND_GONE),
-        (OTHER_IMAGE, RUNNING, Policy.FAIL, False, Action.REFUSE),
-        (OTHER_IMAGE, RUNNING, Policy.REPLACE, False, Action.RELAUNCH),
-        (OTHER_IMAGE, RUNNING, Policy.IGNORE, False, Action.IGNORE),
-        (OTHER_IMAGE, FINISHED, Policy.FAIL, False, Action.RELAUNCH),
-        (OTHER_IMAGE, FINISHED, Policy.IGNORE, False, Action.RELAUNCH),
-        (OTHER_IMAGE, GONE, Policy.FAIL, False, Action.RELAUNCH),
-        (OTHER_IMAGE, GONE, Policy.FAIL, True, Action.RELAUNCH),
+        (SAME, RUNNING, OnRunningChange.FAIL, False, Action.KEEP),
+        (SAME, FINISHED, OnRunningChange.FAIL, False, Action.KEEP),
+        (SAME, GONE, OnRunningChange.FAIL, False, Action.DONE_AND_GONE),
+        (SAME, GONE, OnRunningChange.REPLACE, False, Action.DONE_AND_GONE),
+        (SAME, GONE, OnRunningChange.FAIL, True, Action.LAUNCH),
+        (SAME, RUNNING, OnRunningChange.FAIL, True, Action.KEEP),
+        (OTHER_MIN, RUNNING, OnRunningChange.FAIL, False, Action.KEEP),
+        (OTHER_MIN, GONE, OnRunningChange.FAIL, False, Action.DONE_AND_GONE),
+        (OTHER_IMAGE, RUNNING, OnRunningChange.FAIL, False, Action.REFUSE),
+        (OTHER_IMAGE, RUNNING, OnRunningChange.REPLACE, False, Action.RELAUNCH),
+        (OTHER_IMAGE, RUNNING, OnRunningChange.IGNORE, False, Action.IGNORE),
+        (OTHER_IMAGE, FINISHED, OnRunningChange.FAIL, False, Action.RELAUNCH),
+        (OTHER_IMAGE, FINISHED, OnRunningChange.IGNORE, False, Action.RELAUNCH),
+        (OTHER_IMAGE, GONE, OnRunningChange.FAIL, False, Action.RELAUNCH),
+        (OTHER_IMAGE, GONE, OnRunningChange.FAIL, True, Action.RELAUNCH),
     ],
 )
 def test_what_becomes_of_a_recorded_run(
-    desired: RunRecord, observed: JobStatus | None, policy: Policy, interrupted: bool, action: Action
+    desired: RunRecord, observed: JobStatus | None, policy: OnRunningChange, interrupted: bool, action: Action
 ) -> None:
     assert decided(desired, observed, policy, interrupted=interrupted).action is action
 

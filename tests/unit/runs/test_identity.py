@@ -5,7 +5,7 @@ from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.runs.identity import changed_fields, field_digests
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.options import GangMode, VolcanoOptions
 
 ROLE = RoleSpec(name="trainer", image="app:1", entrypoint="python", args=("-m", "train"), env={"LR": "0.1"})
 SPEC = JobSpec(name="job", roles=(ROLE,))
@@ -54,7 +54,7 @@ def test_the_retry_policy_counts_where_there_are_retries() -> None:
     [
         (VolcanoOptions(queue="other"), "queue"),
         (VolcanoOptions(queue="default", namespace="ml"), "namespace"),
-        (VolcanoOptions(queue="default", gang=Gang.PODS), "gang"),
+        (VolcanoOptions(queue="default", gang=GangMode.PODS), "gang"),
         (VolcanoOptions(queue="default", ttl_seconds_after_finished=0), "ttl_seconds_after_finished"),
         (VolcanoOptions(queue="default", plugins={"svc": []}), "plugins"),
     ],

@@ -1,15 +1,16 @@
 import dataclasses
-from dataclasses import dataclass
 
 import pytest
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, RoleSpec
+from torchx_pulumi.model.options import Options, option, option_table
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, IDENTITY_VERSIONS
 from torchx_pulumi.runs.identity import field_digests
-from torchx_pulumi.runs.identity_fields import TABLES, TABLES_OF, canonical
+from torchx_pulumi.runs.identity_fields import ALWAYS, TABLES, TABLES_OF, canonical, identity_rows
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
-NOT_IDENTITY = {RoleSpec: {"name", "image_digest", "metadata"}, VolcanoOptions: {"layout"}}
-"""Fields without a row: a role's name is in the paths of its fields, and a layout runs the same replicas."""
+NOT_IDENTITY = {RoleSpec: {"name", "image_digest", "metadata"}}
+"""Fields without a row: a role's name is in the paths of its fields."""
 
 SPEC = JobSpec(name="job", roles=(RoleSpec(name="trainer", image="app:1", entrypoint="python"),))
 
@@ -25,22 +26,64 @@ def test_every_version_has_its_tables() -> None:
     assert set(TABLES_OF) == set(IDENTITY_VERSIONS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaterOptions(VolcanoOptions):
-    """Options of a later release: other defaults, and a new field."""
+SHARED = {
+    "namespace": "default",
+    "service_account": None,
+    "reserved_millicpu": 100,
+    "reserved_memmb": 1024,
+    "efa_device_count": None,
+    "labels": {},
+    "annotations": {},
+}
+FROZEN = {
+    VolcanoOptions: {
+        **SHARED,
+        "queue": ALWAYS,
+        "priority_class": None,
+        "gang": "job",
+        "scheduler_name": "volcano",
+        "ttl_seconds_after_finished": None,
+        "network_topology": None,
+        "plugins": None,
+        "image_secrets": (),
+    },
+    MCADOptions: {
+        **SHARED,
+        "priority": None,
+        "priority_class_name": None,
+        "image_secret": None,
+        "coscheduler_name": None,
+        "network": None,
+        "pod_group_api": "scheduling.x-k8s.io/v1alpha1",
+        "api_version": "v1beta1",
+        "local_queue": None,
+        "suspend": False,
+        "requeuing_time_s": None,
+        "requeuing_max_time_s": None,
+        "requeuing_growth": None,
+    },
+}
+"""Paths and defaults of options in identities of version 2. Never changed; a new option is a new line."""
 
-    namespace: str = "training"
-    reserved_millicpu: int = 0
-    scheduler_name: str = "other"
-    colour: str = "blue"
+
+@pytest.mark.parametrize("options", [VolcanoOptions(queue="q"), MCADOptions()])
+def test_paths_and_defaults_of_options_are_frozen(options: Options) -> None:
+    rows = identity_rows(options, 2)
+    assert {row.path: row.default for row in rows} == FROZEN[type(options)]
 
 
-def test_another_default_of_a_dataclass_changes_no_identity() -> None:
-    said = LaterOptions(queue="q", namespace="default", reserved_millicpu=100, scheduler_name="volcano")
+def test_another_default_of_an_option_changes_no_identity() -> None:
+    @option_table
+    class LaterOptions(VolcanoOptions):
+        """Options of a later release: another default, and a new field."""
+
+        namespace: str = option("Namespace", default="training", counted_default="default")
+        colour: str = option("Colour", default="blue")
+
+    said = LaterOptions(queue="q", namespace="default")
     assert field_digests(SPEC, said) == field_digests(SPEC, VolcanoOptions(queue="q"))
     left_open = field_digests(SPEC, LaterOptions(queue="q"))
-    written = VolcanoOptions(queue="q", namespace="training", reserved_millicpu=0, scheduler_name="other")
-    assert left_open == field_digests(SPEC, written)
+    assert left_open == field_digests(SPEC, VolcanoOptions(queue="q", namespace="training"))
 
 
 def test_the_names_inside_of_a_value_are_fixed() -> None:

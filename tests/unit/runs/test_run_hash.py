@@ -14,10 +14,11 @@ import pytest
 from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.model.options import Layout, Options
+from torchx_pulumi.model.launch_options import OnRunningChange
+from torchx_pulumi.model.options import Options, TaskLayout
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.runs.decision import Action, Policy, decide
+from torchx_pulumi.runs.decision import Action, decide
 from torchx_pulumi.runs.identity import changed_fields, field_digests
 from torchx_pulumi.runs.identity_fields import canonical
 from torchx_pulumi.runs.run_hash import run_hash
@@ -94,7 +95,7 @@ OPTIONS: dict[type[Any], dict[str, list[Any]]] = {
     },
     MCADOptions: SHARED
     | {
-        "priority_class_name": [None, "high"],
+        "priority_class": [None, "high"],
         "image_secret": [None, "pull"],
         "coscheduler_name": [None, "gangs"],
         "network": [None, "fast"],
@@ -222,7 +223,7 @@ def test_a_change_of_which_nothing_is_rendered_keeps_a_running_job(one: Any, oth
     desired = replace(record, digests=digests_of(*other), hash=hash_of(*other), launched={"trainer": 1})
     running = JobStatus(state=JobState.RUNNING, reason=Reason.NOT_FOUND, message="")
     now: Any = None
-    assert decide(record, desired, running, Policy.FAIL, now).action is Action.KEEP
+    assert decide(record, desired, running, OnRunningChange.FAIL, now).action is Action.KEEP
 
 
 def test_a_run_whose_fields_are_unchanged_is_the_same_run_whatever_a_later_release_renders() -> None:
@@ -242,7 +243,7 @@ def test_a_run_whose_fields_are_unchanged_is_the_same_run_whatever_a_later_relea
     now: Any = None
     for launched, action in (({"trainer": 2}, Action.DONE_AND_GONE), ({"trainer": 3}, Action.RELAUNCH)):
         desired = replace(record, digests=digests, hash=hash_of(*volcano()), launched=launched)
-        assert decide(record, desired, None, Policy.FAIL, now).action is action
+        assert decide(record, desired, None, OnRunningChange.FAIL, now).action is action
 
 
 @pytest.mark.parametrize("kind", IN_PLACE)
@@ -256,7 +257,7 @@ def test_what_may_change_in_place_is_not_in_the_hash(kind: type[Any]) -> None:
 @pytest.mark.parametrize("args", [(), ("--shard=${replica_id}",), ("$${${rank0_env}:=localhost}",)])
 def test_the_layout_is_not_in_the_hash(args: tuple[str, ...]) -> None:
     spec, options = volcano(num_replicas=3, args=args)
-    jobs = [(spec, replace(options, layout=layout)) for layout in Layout]
+    jobs = [(spec, replace(options, layout=layout)) for layout in TaskLayout]
     assert len({manifest_of(*job) for job in jobs}) == 2
     assert [digests_of(*job) for job in jobs] == [digests_of(spec, options)] * len(jobs)
     assert {hash_of(*job) for job in jobs} == {hash_of(spec, options)}

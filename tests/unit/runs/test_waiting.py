@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, JobFailedError
+from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.status import Condition, Diagnosis, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.runs.waiting import REFUSED_S, UNREACHABLE_S, Patience, WaitGoal, progress_line, wait_until
+from torchx_pulumi.runs.waiting import REFUSED_S, UNREACHABLE_S, Patience, progress_line, wait_until
 
 
 class Clock:
@@ -44,7 +45,7 @@ def reads(*given: Any) -> Callable[[], JobStatus | None]:
     return read
 
 
-def wait(*given: Any, goal: WaitGoal = WaitGoal.COMPLETED, timeout_s: float | None = None) -> tuple[Any, Sequence[str]]:
+def wait(*given: Any, goal: WaitFor = WaitFor.COMPLETED, timeout_s: float | None = None) -> tuple[Any, Sequence[str]]:
     lines: list[str] = []
     try:
         found: Any = wait_until(
@@ -58,17 +59,17 @@ def wait(*given: Any, goal: WaitGoal = WaitGoal.COMPLETED, timeout_s: float | No
 @pytest.mark.parametrize(
     ("goal", "given"),
     [
-        (WaitGoal.CREATED, PENDING),
+        (WaitFor.CREATED, PENDING),
         (
-            WaitGoal.ADMITTED,
+            WaitFor.ADMITTED,
             status(JobState.PENDING, conditions=(Condition(type="Admitted", status="True", reason=Reason.STARTING),)),
         ),
-        (WaitGoal.RUNNING, RUNNING),
-        (WaitGoal.RUNNING, DONE),
-        (WaitGoal.COMPLETED, DONE),
+        (WaitFor.RUNNING, RUNNING),
+        (WaitFor.RUNNING, DONE),
+        (WaitFor.COMPLETED, DONE),
     ],
 )
-def test_it_ends_at_its_goal(goal: WaitGoal, given: JobStatus) -> None:
+def test_it_ends_at_its_goal(goal: WaitFor, given: JobStatus) -> None:
     assert wait(given, goal=goal) == (given, [])
 
 
@@ -136,7 +137,7 @@ def test_a_wait_that_was_answered_ends_within_the_bound_with_the_last_state(erro
     with pytest.raises(ClusterError, match=f"it was last seen RUNNING: so.*{error}") as caught:
         wait_until(
             reads(RUNNING, error),
-            WaitGoal.COMPLETED,
+            WaitFor.COMPLETED,
             timeout_s=None,
             progress=lambda _: None,
             clock=clock,

@@ -15,7 +15,7 @@ from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.outputs.building import log_command
 from torchx_pulumi.runs.identity import changed_fields, field_digests, is_in_place
 from torchx_pulumi.schedulers import backend_of, find_backend, plan_job, scheduler_names
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions, PodGroupVersion
 
 from tests.unit.builders import job, options
 
@@ -42,10 +42,10 @@ def test_options_of_mcad_are_read_from_text_and_camel_case() -> None:
     }
     assert read_options(given, "mcad") == MCADOptions(
         priority=5,
-        priority_class_name="high",
+        priority_class="high",
         image_secret="pull",
-        pod_group_api=PodGroupApi.SIGS,
-        api_version=AppWrapperApi.V1BETA2,
+        pod_group_api=PodGroupVersion.SIGS,
+        api_version=AppWrapperVersion.V1BETA2,
         suspend=True,
         labels={"a": "b"},
     )
@@ -63,6 +63,7 @@ def test_options_of_mcad_are_read_from_text_and_camel_case() -> None:
         ({"network_topology": "hard"}, "is an option of Volcano"),
         ({"plugins": {}}, "is an option of Volcano"),
         ({"nonsense": 1}, "is unknown; known are"),
+        ({"priorty": 1}, "is unknown; did you mean 'priority'?"),
         ({"priority_class": "a", "priority_class_name": "b"}, "is given twice"),
     ],
 )
@@ -109,12 +110,12 @@ def test_only_priority_and_suspension_of_an_app_wrapper_change_in_place() -> Non
         "priority": 1,
         "suspend": True,
         "labels": {"a": "b"},
-        "priority_class_name": "high",
+        "priority_class": "high",
         "image_secret": "pull",
         "coscheduler_name": "co",
         "network": "net",
-        "api_version": AppWrapperApi.V1BETA2,
+        "api_version": AppWrapperVersion.V1BETA2,
     }
     changed = changed_fields(before, field_digests(job(), MCADOptions(**chosen)))
-    assert changed == sorted(chosen)
+    assert changed == sorted([*(chosen.keys() - {"priority_class"}), "priority_class_name"])
     assert [path for path in changed if is_in_place(path)] == ["labels", "priority", "suspend"]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 from torchx.specs import InvalidRunConfigException
+from torchx_pulumi.model.options import rows_of
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi.torchx_adapter.run_opts import (
@@ -54,7 +54,7 @@ def test_the_seeds_options_are_there_with_their_defaults(kind: str) -> None:
 
 def test_every_option_of_the_manifest_is_an_option_of_the_run(world: World, kind: str) -> None:
     options = dict(run_options(kind))
-    fields = {item.name for item in dataclasses.fields(VolcanoOptions if kind == "volcano" else MCADOptions)}
+    fields = {row.torchx_name for row in rows_of(VolcanoOptions if kind == "volcano" else MCADOptions)}
     assert fields | LAUNCH_NAMES == set(options)
     # TorchX adds what the mix-in for workspaces declares: nothing is declared twice.
     assert not set(dict(scheduler_options(kind))) & set(dict(workspace_options()))

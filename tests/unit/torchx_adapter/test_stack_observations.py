@@ -16,12 +16,13 @@ from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, DeployError, JobFailedError
+from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.requested import Requested, RequestedAction, read_requested
 from torchx_pulumi.outputs.reader import read_schema
 from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.recording import RunRecords
-from torchx_pulumi.runs.waiting import WaitGoal, wait_until
+from torchx_pulumi.runs.waiting import wait_until
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.control import VolcanoControl
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
@@ -133,10 +134,10 @@ def test_an_end_that_only_the_stack_has_is_the_end(
         return observe_app(context, entry).status
 
     if state == "SUCCEEDED":
-        assert wait_until(read, WaitGoal.COMPLETED, timeout_s=None, progress=print, clock=Steps()).state == state
+        assert wait_until(read, WaitFor.COMPLETED, timeout_s=None, progress=print, clock=Steps()).state == state
     else:
         with pytest.raises(JobFailedError, match="ExitCode: it failed"):
-            wait_until(read, WaitGoal.COMPLETED, timeout_s=None, progress=print, clock=Steps())
+            wait_until(read, WaitFor.COMPLETED, timeout_s=None, progress=print, clock=Steps())
     # It is in the stack already.
     assert written == []
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from torchx_pulumi.images.bases import Base, DigestSource
 from torchx_pulumi.images.building.daemon import Daemon, explained, is_passing, read_events, translated_errors
 from torchx_pulumi.images.building.progress import Layers, Progress
 from torchx_pulumi.images.reference import parse_reference
+from torchx_pulumi.images.registry.retries import Attempts, Retries, on_wait
 from torchx_pulumi.model.errors import ImageError
-
-if TYPE_CHECKING:
-    from torchx_pulumi.images.registry.retries import Retries
 
 Result = TypeVar("Result")
 _SYSTEMS: Final = ("linux", "windows", "darwin", "freebsd")
@@ -129,7 +127,10 @@ def _repeated(work: Callable[[], Result], retries: Retries | None, progress: Pro
     Raises:
         ImageError: The error of the last attempt.
     """
-    from torchx_pulumi.images.registry.retries import Retries, with_retries
-
-    policy = retries or Retries.of(tries=3, first_wait_s=1.0)
-    return with_retries(work, policy, lambda error: progress.say(f"failed, trying again: {error}"))
+    attempts = Attempts(retries or Retries(tries=3, first_wait_s=1.0))
+    on_wait.set(progress.say)
+    while True:
+        try:
+            return work()
+        except ImageError as error:
+            attempts.wait(error)

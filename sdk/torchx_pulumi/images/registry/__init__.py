@@ -1,6 +1,6 @@
 """Registries over the distribution API with Docker's credentials: digests, manifests, blobs and pushes.
 
-No daemon is needed. `requests` and docker-py are imported on demand.
+No daemon is needed. urllib3 and docker-py are imported on demand.
 """
 
 from __future__ import annotations

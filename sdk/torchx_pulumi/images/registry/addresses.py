@@ -58,19 +58,20 @@ def origin_of(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
 
 
-def resolve_address(base: str, target: str, registry: str) -> str:
-    """Return the URL that a registry sent, which may be relative.
+def url_in(registry: str, target: str, base: str = "/") -> str:
+    """Return a URL that a registry sent, or that of a path below its address.
 
     Args:
-        base: URL that it answered.
-        target: What it sent.
-        registry: Its name for messages.
+        registry: The registry.
+        target: What it sent; it may be relative.
+        base: What that is relative to.
 
     Raises:
         ImageError: It is not a URL of http or https.
     """
+    home = address_of(registry)
     try:
-        url = urljoin(base, target)
+        url = urljoin(urljoin(home, base), target) if target else ""
         scheme, host, _ = origin_of(url)
     except ValueError:
         scheme, host, url = "", "", target
@@ -79,7 +80,9 @@ def resolve_address(base: str, target: str, registry: str) -> str:
             f"registry {registry}: sent the address {url.partition('?')[0][:_LONGEST]!a}, must be one of http or "
             "https; it, or a proxy before it, is not set up correctly; see its logs"
         )
-    return url
+    # A registry behind a proxy that ends TLS may name itself with http.
+    is_downgraded = (scheme, "https", host) == ("http", *origin_of(home)[:2])
+    return f"https{url[4:]}" if is_downgraded else url
 
 
 def is_plain(url: str) -> bool:
@@ -87,30 +90,20 @@ def is_plain(url: str) -> bool:
     return urlsplit(url).scheme == "http" and not is_insecure(urlsplit(url).netloc.rpartition("@")[2])
 
 
-def authority_of(registry: str) -> str | None:
-    """Return the file of the registry's certificate authority in Docker's configuration. None: it has no such file."""
-    return next((str(folder / "ca.crt") for folder in _folders(registry) if (folder / "ca.crt").is_file()), None)
+def certificates_of(registry: str) -> tuple[str | None, tuple[str, str] | None]:
+    """Return the files that Docker's configuration has for a registry.
 
-
-def client_certificate_of(registry: str) -> tuple[str, str] | None:
-    """Return the files of the certificate and key that a registry gets from its clients. None: there are none."""
-    for folder in _folders(registry):
-        for certificate in sorted(folder.glob("*.cert")):
-            key = certificate.with_suffix(".key")
-            if key.is_file():
-                return str(certificate), str(key)
-    return None
-
-
-def _folders(registry: str) -> list[Path]:
-    """Return the folders with certificates of a registry. One that may not be read is as good as none."""
-    places = (in_home("~/.docker/certs.d") / registry, Path("/etc/docker/certs.d") / registry)
-    return [folder for folder in places if _is_readable(folder)]
-
-
-def _is_readable(folder: Path) -> bool:
-    try:
-        os.listdir(folder)  # noqa: PTH208  nothing of it is needed
-    except OSError:
-        return False
-    return True
+    Returns:
+        Certificates of its authority, and certificate and key that it gets from its clients. None: there are none.
+    """
+    folders = (in_home("~/.docker/certs.d") / registry, Path("/etc/docker/certs.d") / registry)
+    # A folder that may not be read is as good as none.
+    readable = [folder for folder in folders if os.access(folder, os.R_OK | os.X_OK)]
+    authorities = [str(folder / "ca.crt") for folder in readable if (folder / "ca.crt").is_file()]
+    clients = [
+        (str(certificate), str(certificate.with_suffix(".key")))
+        for folder in readable
+        for certificate in sorted(folder.glob("*.cert"))
+        if certificate.with_suffix(".key").is_file()
+    ]
+    return next(iter(authorities), None), next(iter(clients), None)

@@ -1,11 +1,17 @@
-"""What registries have: digests, manifests, small blobs."""
+"""The client of registries: what they have, and how requests are sent to them with urllib3.
+
+Retries, authorization, redirects, certificates and proxies are the same for reading and for pushes.
+"""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from torchx_pulumi.images.oci import (
@@ -18,10 +24,22 @@ from torchx_pulumi.images.oci import (
     sha256_digest,
 )
 from torchx_pulumi.images.reference import Reference, is_local_id
-from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.images.registry.addresses import address_of, certificates_of, is_plain, origin_of, url_in
+from torchx_pulumi.images.registry.authorization import Authorizations
+from torchx_pulumi.images.registry.request import (
+    RegistryAnswer,
+    RegistryError,
+    RegistryRequest,
+    pull_scope,
+    push_scope,
+    refused,
+    unreachable,
+)
+from torchx_pulumi.images.registry.retries import Attempts, Retries
+from torchx_pulumi.model.errors import ClusterError, ImageError
 
 if TYPE_CHECKING:
-    from torchx_pulumi.images.registry.connection import RegistryAnswer, RegistryConnection
+    from torchx_pulumi.kube.proxies import Proxy
 
 ACCEPTED: Final = ", ".join((OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIFEST))
 """Accepted media types. The index comes first, because the daemon stores its digest for a pulled image."""
@@ -29,10 +47,21 @@ LARGEST_MANIFEST: Final = 4 << 20
 LARGEST_READ: Final = 16 << 20
 """Bytes of the largest blob that is read as a whole."""
 CHUNK: Final = 16 << 20
+_AT_ONCE: Final = 8
+"""Connections to one host that are kept open."""
+_REDIRECTS: Final = 5
+_REDIRECTING: Final = (301, 302, 303, 307, 308)
+_LONGEST_ERROR: Final = 8192
+"""Bytes of a body that are read for an error."""
+_LONGEST_ANSWER: Final = 1 << 20
+_AUTHORITIES: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Environment variables that name a file or folder of authorities, for those who know them of pip and docker-py."""
+_HEADERS: Final = {"User-Agent": "torchx-pulumi", "Accept-Encoding": "identity"}
+"""Headers of all requests. Compressed transfers would change sizes and digests."""
 
 
 class RegistryClient:
-    """Reads from registries and pushes to them. Many threads may use one client."""
+    """Reads from registries and pushes to them, over pooled connections. Many threads may use one client."""
 
     def __init__(
         self,
@@ -51,38 +80,18 @@ class RegistryClient:
             pause: Waits for a number of seconds.
             chunk: Bytes of a chunk of an upload, and of the largest blob that is sent as a whole.
         """
-        self._policy = (tries, first_wait_s, pause)
-        self._chunk = chunk
-        self._connection: RegistryConnection | None = None
+        self.retries = Retries(tries=tries, first_wait_s=first_wait_s, pause=pause)
+        self.chunk = chunk
         self._guard = threading.Lock()
-
-    @property
-    def connection(self) -> RegistryConnection:
-        """Return the pooled connections, made by the first request.
-
-        Raises:
-            ImageError: The package `requests` is not installed.
-        """
-        with self._guard:
-            if self._connection is None:
-                try:
-                    from torchx_pulumi.images.registry.connection import RegistryConnection
-                    from torchx_pulumi.images.registry.retries import Retries
-                except ImportError as error:
-                    if error.name not in ("requests", "urllib3"):
-                        raise
-                    raise ImageError(
-                        f"asking a registry needs the requests package, which cannot be imported ({error}); "
-                        "install `torchx-pulumi[docker]`"
-                    ) from error
-                self._connection = RegistryConnection(Retries.of(*self._policy), self._chunk)
-            return self._connection
+        self._managers: dict[tuple[Any, ...], Any] = {}
+        """Pools by proxy and certificates."""
+        self._authorizations = Authorizations(self.send)
 
     def close(self) -> None:
         """Close the kept connections. Later requests open others."""
         with self._guard:
-            if self._connection is not None:
-                self._connection.close()
+            for manager in self._managers.values():
+                manager.clear()
 
     def digest(self, reference: Reference) -> str | None:
         """Return the digest of an image. None: the registry does not have it.
@@ -109,7 +118,7 @@ class RegistryClient:
             return None
         media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip()
         if not media_type or media_type in ("application/json", "text/plain", "application/octet-stream"):
-            media_type = _media_type_in(answer.content) or media_type
+            media_type = _media_type_in(answer) or media_type
         found = Manifest(media_type=media_type, content=answer.content)
         named = reference.digest or _digest_in(answer)
         if named and named != found.digest:
@@ -130,27 +139,12 @@ class RegistryClient:
             ImageError: As of `digest`; or the registry does not have it, it is larger than 16 MiB, or it is not what
                 its digest says.
         """
-        from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.connection import RegistryRequest
-
-        what = f"blob {descriptor.digest} of {repository.name}"
-        if descriptor.size > LARGEST_READ:
-            raise ImageError(
-                f"{what}: has {descriptor.size} bytes, and at most {LARGEST_READ} are read; this is no "
-                "configuration of an image; name another base image"
-            )
-        request = RegistryRequest(
-            method="GET",
-            url=f"/v2/{repository.path}/blobs/{descriptor.digest}",
-            reference=repository,
-            scopes=(pull_scope(repository),),
-            what=what,
-        )
-        content = self.connection.send(request, LARGEST_READ).content
+        request = blob_request("GET", repository, descriptor.digest)
+        content = self.send(request, LARGEST_READ).content
         if sha256_digest(content) != descriptor.digest:
             raise ImageError(
                 f"registry {repository.registry}: sent {sha256_digest(content)} ({len(content)} bytes), asked for "
-                f"{what}; its copy is damaged, or a proxy changed it; see its logs"
+                f"{request.what}; its copy is damaged, or a proxy changed it; see its logs"
             )
         return content
 
@@ -160,15 +154,9 @@ class RegistryClient:
         Raises:
             ImageError: As of `digest`.
         """
-        from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.uploads import has_blob
-
-        return has_blob(self.connection, repository, (pull_scope(repository),), digest)
+        return self._read(blob_request("HEAD", repository, digest)).status != 404
 
     def _manifest(self, method: str, reference: Reference) -> RegistryAnswer:
-        from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.connection import RegistryRequest
-
         request = RegistryRequest(
             method=method,
             url=f"/v2/{reference.path}/manifests/{reference.version}",
@@ -178,7 +166,157 @@ class RegistryClient:
             expected=(200, 404),
             headers={"Accept": ACCEPTED},
         )
-        return self.connection.send(request, LARGEST_MANIFEST)
+        return self._read(request, LARGEST_MANIFEST)
+
+    def _read(self, request: RegistryRequest, limit: int = LARGEST_READ) -> RegistryAnswer:
+        """Send a request, once more with the permission to push if a token that may only read is denied.
+
+        Token services deny `pull` of a repository that does not exist, and grant `pull,push`, which makes it.
+        """
+        try:
+            return self.send(request, limit)
+        except RegistryError as error:
+            if error.status not in (401, 403) or not self._authorizations.uses_tokens(request.reference.registry):
+                raise
+            denied = error
+        try:
+            return self.send(replace(request, scopes=(push_scope(request.reference),)), limit)
+        except RegistryError:
+            raise denied from None
+
+    def send(self, request: RegistryRequest, limit: int = _LONGEST_ANSWER) -> RegistryAnswer:
+        """Send a request and read its response, again after errors that may pass.
+
+        Args:
+            request: The request.
+            limit: Bytes of the longest body.
+
+        Raises:
+            ImageError: No response, a status that is not expected, or a longer body. `retryable` says whether a later
+                attempt may succeed.
+        """
+        attempts = Attempts(self.retries)
+        while True:
+            try:
+                with self.open(request, attempts.failed + 1) as response:
+                    content = _read(response, request, limit)
+                    return RegistryAnswer(status=response.status, headers=response.headers, content=content)
+            except ImageError as error:
+                if not request.repeated:
+                    raise
+                attempts.wait(error)
+
+    @contextlib.contextmanager
+    def open(self, request: RegistryRequest, attempt: int = 1) -> Iterator[Any]:
+        """Send a request and yield urllib3's response, whose body is not read yet; see `read_pieces`.
+
+        Args:
+            request: The request.
+            attempt: Its number, for messages.
+
+        Raises:
+            ImageError: As of `send`.
+        """
+        with contextlib.closing(self._followed(request)) as response:
+            if response.status not in request.expected:
+                content = b""
+                with contextlib.suppress(ImageError):
+                    content = next(read_pieces(response, request, _LONGEST_ERROR), b"")
+                raise refused(response, content, request, attempt, self._authorizations.note(request))
+            yield response
+
+    def _followed(self, request: RegistryRequest) -> Any:
+        """Send a request with the authorization of its registry, follow redirects, and return the response."""
+        registry = request.reference.registry
+        home = address_of(registry)
+        url = url_in(registry, request.url)
+        if request.authorization is not None:
+            return self._transmit(request, url, request.authorization)
+        for _ in range(_REDIRECTS):
+            if is_plain(url) and origin_of(home)[0] == "https":
+                raise ImageError(
+                    f"registry {registry}: redirects to plain http ({origin_of(url)[1]}), asked for {request.what}; "
+                    "name that host in TORCHX_PULUMI_INSECURE_REGISTRIES if that is right"
+                )
+            # Presigned addresses: storage refuses a second authorization, and must not see ours.
+            is_home = origin_of(url) == origin_of(home)
+            response = self._authorized(request, url) if is_home else self._transmit(request, url, None)
+            target = response.headers.get("Location")
+            is_redirect = response.status in _REDIRECTING and response.status not in request.expected
+            if not is_redirect or not target or request.method not in ("GET", "HEAD"):
+                return response
+            response.close()
+            url = url_in(registry, target, url)
+        raise ImageError(
+            f"registry {registry}: redirects more than {_REDIRECTS} times, asked for {request.what}; see its logs"
+        )
+
+    def _authorized(self, request: RegistryRequest, url: str) -> Any:
+        authorization = self._authorizations.current(request)
+        response = self._transmit(request, url, authorization)
+        if response.status != 401:
+            return response
+        response.close()
+        challenge = response.headers.get("WWW-Authenticate", "")
+        return self._transmit(request, url, self._authorizations.renewed(challenge, authorization, request))
+
+    def _transmit(self, request: RegistryRequest, url: str, authorization: str | None) -> Any:
+        import urllib3
+
+        connect_s, read_s = request.timeout_s
+        headers = {**_HEADERS, **request.headers}
+        if authorization:
+            headers["Authorization"] = authorization
+        manager = self._manager(request, url)
+        with _translated(request):
+            return manager.urlopen(
+                request.method,
+                url,
+                body=request.body() if callable(request.body) else request.body,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=connect_s, read=read_s),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                enforce_content_length=True,
+            )
+
+    def _manager(self, request: RegistryRequest, url: str) -> Any:
+        """Return the pools for a URL: each proxy and each choice of certificates has its own.
+
+        Raises:
+            ImageError: The proxy of the environment is not valid, or there are no authorities where it names some.
+        """
+        import certifi
+
+        registry = request.reference.registry
+        proxy = _proxy(request, url) if any(name.lower().endswith("_proxy") for name in os.environ) else None
+        is_own = origin_of(url)[:2] == origin_of(address_of(registry))[:2]
+        authority, client = certificates_of(registry) if is_own else (None, None)
+        named = authority or next(filter(None, map(os.environ.get, _AUTHORITIES)), "")
+        if named and url.startswith("https:") and not Path(named).exists():
+            raise ImageError(
+                f"registry {registry}: no certificates of authorities, invalid path: {named}, asked for "
+                f"{request.what}; see {' and '.join(_AUTHORITIES)}, and the folders certs.d of Docker's configuration"
+            )
+        wanted = (proxy, named or certifi.where(), client)
+        with self._guard:
+            if wanted not in self._managers:
+                self._managers[wanted] = _manager(*wanted)
+            return self._managers[wanted]
+
+
+def blob_request(method: str, repository: Reference, digest: str) -> RegistryRequest:
+    """Return a request for a blob. A HEAD also expects that it is absent."""
+    return RegistryRequest(
+        method=method,
+        url=f"/v2/{repository.path}/blobs/{digest}",
+        reference=repository,
+        scopes=(pull_scope(repository),),
+        what=f"blob {digest} of {repository.name}",
+        # A redirect is to where the blob is stored, often to an address for GET only.
+        expected=(200, 302, 303, 307, 404) if method == "HEAD" else (200, 206),
+    )
 
 
 def _named(reference: Reference) -> str:
@@ -191,9 +329,63 @@ def _digest_in(answer: RegistryAnswer) -> str | None:
     return found if is_local_id(found) else None
 
 
-def _media_type_in(content: bytes) -> str | None:
-    try:
-        found: Any = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
+def _media_type_in(answer: RegistryAnswer) -> str | None:
+    found = answer.json()
     return found.get("mediaType") if isinstance(found, dict) else None
+
+
+def _proxy(request: RegistryRequest, url: str) -> Proxy | None:
+    from torchx_pulumi.kube.proxies import proxy_for  # its package is as large as ours
+
+    try:
+        return proxy_for(url, {}, os.environ, f"registry {request.reference.registry}")
+    except ClusterError as error:
+        raise ImageError(f"{error}, asked for {request.what}") from error
+
+
+def _manager(proxy: Proxy | None, authorities: str, client: tuple[str, str] | None) -> Any:
+    import urllib3
+
+    options: dict[str, Any] = {
+        "maxsize": _AT_ONCE,
+        "cert_reqs": "CERT_REQUIRED",
+        "ca_cert_dir" if Path(authorities).is_dir() else "ca_certs": authorities,
+    }
+    if client:
+        options["cert_file"], options["key_file"] = client
+    if proxy is None:
+        return urllib3.PoolManager(**options)
+    headers = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else None
+    return urllib3.ProxyManager(proxy.url, proxy_headers=headers, **options)
+
+
+def read_pieces(response: Any, request: RegistryRequest, size: int) -> Iterator[bytes]:
+    """Yield the body of a response in pieces of at most `size` bytes.
+
+    Raises:
+        ImageError: The connection broke.
+    """
+    with _translated(request):
+        yield from response.stream(size)
+
+
+def _read(response: Any, request: RegistryRequest, limit: int) -> bytes:
+    content = bytearray()
+    for piece in read_pieces(response, request, 1 << 16):
+        content += piece
+        if len(content) > limit:
+            raise ImageError(
+                f"registry {request.reference.registry}: sent more than {limit} bytes, asked for {request.what}; "
+                "this is no answer of a registry; check the address"
+            )
+    return bytes(content)
+
+
+@contextlib.contextmanager
+def _translated(request: RegistryRequest) -> Iterator[None]:
+    from urllib3.exceptions import HTTPError, ProxyError
+
+    try:
+        yield
+    except HTTPError as error:
+        raise unreachable(request, error, by_proxy=isinstance(error, ProxyError)) from error

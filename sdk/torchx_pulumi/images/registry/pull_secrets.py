@@ -35,12 +35,9 @@ def login_of_pod(reference: Reference, *, folder: str | None = None, cluster: Re
     if not os.environ.get("KUBERNETES_SERVICE_HOST") or not token.is_file():
         return FoundLogin(login=None)
     try:
-        account = _account(token.read_text(encoding="utf-8"))
+        namespace, name = _account(token.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return FoundLogin(login=None, note="the token of the pod's service account cannot be read")
-    if account is None:
-        return FoundLogin(login=None, note="the token of the pod's service account names no account")
-    namespace, name = account
+        return FoundLogin(login=None, note="the token of the pod's service account cannot be read or names no account")
     where = f"the pod's service account {namespace}/{name}"
     asked = f"serviceaccounts/{name}"
     try:
@@ -56,12 +53,10 @@ def login_of_pod(reference: Reference, *, folder: str | None = None, cluster: Re
             rule = f"`get` of {asked} in namespace {namespace}"
             return FoundLogin(login=None, note=f"{where} has no permission to read its pull secrets: it needs {rule}")
         return FoundLogin(login=None, note=f"the pull secrets of {where} cannot be read: {error}")
-    login = login_for(reference, entries)
-    if login is None and not secrets:
-        return FoundLogin(login=None, note=f"{where} has no imagePullSecrets")
-    return FoundLogin(
-        login=login, note="" if login else f"no imagePullSecrets of {where} have a login for {reference.registry}"
-    )
+    if login := login_for(reference, entries):
+        return FoundLogin(login=login)
+    note = f"no imagePullSecrets of {where} have a login for {reference.registry}"
+    return FoundLogin(login=None, note=note if secrets else f"{where} has no imagePullSecrets")
 
 
 def _own_cluster(folder: str) -> Reader:
@@ -71,12 +66,18 @@ def _own_cluster(folder: str) -> Reader:
     return KubernetesCluster.connect(json.dumps(config))
 
 
-def _account(token: str) -> tuple[str, str] | None:
-    """Return namespace and name of the service account that a token is for. None: it is for no service account."""
+def _account(token: str) -> tuple[str, str]:
+    """Return namespace and name of the service account that a token is for.
+
+    Raises:
+        ValueError: It is for no service account.
+    """
     payload = token.strip().split(".")[1] if token.count(".") == 2 else ""
     content = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)) or b"{}")
-    parts = str(content.get("sub") or "").split(":")
-    return (parts[2], parts[3]) if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4 else None
+    system, kind, namespace, name = str(content.get("sub") or "").split(":")
+    if (system, kind) != ("system", "serviceaccount"):
+        raise ValueError(kind)
+    return namespace, name
 
 
 def _entries(secret: Mapping[str, Any]) -> dict[str, Any]:

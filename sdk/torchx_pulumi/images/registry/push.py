@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Final
 
 from torchx_pulumi.images.oci import Blob, Descriptor, LayeredImage
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.images.registry.client import RegistryClient
+from torchx_pulumi.images.registry.request import RegistryError, RegistryRequest, push_scope
+from torchx_pulumi.images.registry.retries import on_wait
+from torchx_pulumi.images.registry.uploads import RemoteBlob, Upload
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.text import megabytes
-
-if TYPE_CHECKING:
-    from torchx_pulumi.images.registry.connection import RegistryConnection
 
 AT_ONCE: Final = 4
 """Blobs that are sent at the same time."""
@@ -38,7 +37,7 @@ def push_image(
         client: Sends the requests.
         image: The image.
         target: The repository, with a tag, or with the digest of the manifest: then no tag is set.
-        progress: Takes lines of progress, at most one per second.
+        progress: Takes lines of progress: one per second, and the reason of each wait.
 
     Returns:
         The digest that the registry has for the tag or digest. It differs from the manifest's if the registry changes
@@ -67,190 +66,108 @@ def push_image(
 
 def _push_all(client: RegistryClient, image: LayeredImage, target: Reference, progress: Callable[[str], None]) -> None:
     """Push blobs and manifest; again if the registry lacks a blob that it had."""
-    from torchx_pulumi.images.registry.failures import RefusedRequestError
-
-    waits = iter(_AGAIN_S)
-    while True:
-        push = _Push(client, image, target, progress)
-        push.run()
+    manifest = RegistryRequest(
+        method="PUT",
+        url=f"/v2/{target.path}/manifests/{target.version}",
+        reference=target,
+        scopes=(push_scope(target),),
+        what=f"the push of {target.name}:{target.version}",
+        expected=(200, 201, 202),
+        headers={"Content-Type": image.manifest.media_type},
+        body=image.manifest.content,
+    )
+    for wait_s in (*_AGAIN_S, None):
+        _Blobs(client, image, target, progress).push()
         try:
-            return _put_manifest(client, image, target, push.scopes)
-        except RefusedRequestError as error:
-            wait_s = next(waits, None)
+            client.send(manifest)
+        except RegistryError as error:
             if wait_s is None or "BLOB_UNKNOWN" not in str(error):
                 raise
             # A registry writes the link of a blob again when another process pushes it, and has none for a moment; or
             # its garbage collection took the blob.
-            client.connection.retries.pause(wait_s)
+            client.retries.pause(wait_s)
+        else:
+            return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """A blob that the target must have."""
-
-    digest: str
-    size: int
-    blob: Blob | None
-    """None: a layer of the base."""
-
-
-class _Push:
-    """The blobs of one push."""
+class _Blobs:
+    """The blobs of one push. Threads share it; one of them reports."""
 
     def __init__(
         self, client: RegistryClient, image: LayeredImage, target: Reference, progress: Callable[[str], None]
     ) -> None:
-        self._connection: RegistryConnection = client.connection
-        self._base = image.base
+        self._client = client
         self._target = target
-        own = [_Part(digest=blob.digest, size=blob.size, blob=blob) for blob in image.new_blobs]
-        base = [
-            _Part(digest=each.digest, size=each.size, blob=None)
-            for each in image.base_layers
-            if not _is_elsewhere(each)
-        ]
-        self._parts = list({part.digest: part for part in (*base, *own)}.values())
-        self._progress = PushProgress({part.digest: part.size for part in self._parts}, progress)
+        self._progress = progress
         self._stopped = threading.Event()
-        self.scopes: tuple[str, ...] = (f"repository:{target.path}:pull,push",)
-        """What its requests need: one token for all of them."""
-        self._mounts = False
+        self._source = image.base
+        if image.base and (image.base.registry != target.registry or image.base.path == target.path):
+            self._source = None
+        base = [_remote(client, image.base, each) for each in image.base_layers if not _is_elsewhere(each)]
+        self._blobs: dict[str, Blob] = {blob.digest: blob for blob in (*base, *image.new_blobs)}
+        self._guard = threading.Lock()
+        self._sent: dict[str, int] = {}
+        """Bytes of each blob of which a part was sent."""
+        self._done: set[str] = set()
 
-    def run(self) -> None:
-        """Push all blobs, several at the same time."""
-        if not self._parts:
-            return
-        self._choose_scopes()
+    def push(self) -> None:
+        """Push all blobs, several at the same time.
+
+        Raises:
+            ImageError: Of the first blob that cannot be pushed.
+        """
         with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="push") as pool:
-            futures = [pool.submit(contextvars.copy_context().run, self._push, part) for part in self._parts]
+            futures = {pool.submit(contextvars.copy_context().run, self._push, blob) for blob in self._blobs.values()}
+            waiting = futures
             try:
-                self._await(futures)
+                while waiting:
+                    finished, waiting = wait(waiting, timeout=_EVERY_S, return_when=FIRST_EXCEPTION)
+                    for future in finished:
+                        future.result()
+                    if waiting:
+                        self._say()
             finally:
                 self._stopped.set()
                 for future in futures:
                     future.cancel()
 
-    def _await(self, futures: Sequence[Future[None]]) -> None:
-        while True:
-            finished, waiting = wait(futures, timeout=_EVERY_S, return_when=FIRST_EXCEPTION)
-            for future in finished:
-                future.result()
-            if not waiting:
-                return
-            self._progress.say()
-
-    def _choose_scopes(self) -> None:
-        """Find out whether one token may be had for the target and the base's repository.
-
-        Raises:
-            ImageError: The target's registry does not answer, or denies access.
-        """
-        from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.failures import RefusedRequestError
-        from torchx_pulumi.images.registry.uploads import has_blob
-
-        base, target = self._base, self._target
-        if base is not None and base.registry == target.registry and base.path != target.path:
-            both = (*self.scopes, pull_scope(base))
-            try:
-                has_blob(self._connection, target, both, self._parts[0].digest)
-            except RefusedRequestError as error:
-                if error.status not in (400, 401, 403):
-                    raise
-            else:
-                self.scopes, self._mounts = both, True
-
-    def _push(self, part: _Part) -> None:
-        from torchx_pulumi.images.registry.blobs import RemoteBlob
-        from torchx_pulumi.images.registry.retries import on_wait
-        from torchx_pulumi.images.registry.uploads import Upload, has_blob, mount_blob
-
+    def _push(self, blob: Blob) -> None:
         def check() -> None:
             if self._stopped.is_set():
                 raise ImageError("the push was stopped")
 
         def sent(position: int) -> None:
             check()
-            self._progress.sent(part.digest, position)
+            with self._guard:
+                self._sent[blob.digest] = position
 
-        def waits(note: str) -> None:
+        def waits(reason: str) -> None:
             check()
-            self._progress.waits(part.digest, note)
+            self._progress(f"pushing, {reason}")
 
         on_wait.set(waits)
+        source = self._source if isinstance(blob, RemoteBlob) else None
+        Upload(self._client, self._target, blob, sent, source).run()
+        with self._guard:
+            self._done.add(blob.digest)
 
-        connection, target, blob = self._connection, self._target, part.blob
-        if not has_blob(connection, target, self.scopes, part.digest) and not (
-            blob is None
-            and self._mounts
-            and self._base is not None
-            and mount_blob(connection, target, self.scopes, self._base, part.digest)
-        ):
-            if blob is None:
-                if self._base is None:
-                    raise ImageError(f"layer {part.digest}: the image names no base that has it")
-                blob = RemoteBlob(connection=connection, repository=self._base, digest=part.digest, size=part.size)
-            Upload(connection, target, self.scopes, blob, sent).run()
-        self._progress.done(part.digest)
+    def _say(self) -> None:
+        with self._guard:
+            # What was there or was mounted is not sent.
+            sizes = {
+                digest: 0 if digest in self._done and digest not in self._sent else blob.size
+                for digest, blob in self._blobs.items()
+            }
+            done, sent = len(self._done), sum(min(self._sent.get(digest, 0), size) for digest, size in sizes.items())
+        self._progress(f"pushing, {done} of {len(sizes)} blobs, {megabytes(sent)} of {megabytes(sum(sizes.values()))}")
+
+
+def _remote(client: RegistryClient, base: Reference | None, layer: Descriptor) -> Blob:
+    if base is None:
+        raise ImageError(f"layer {layer.digest}: the image names no base that has it")
+    return RemoteBlob(client=client, repository=base, digest=layer.digest, size=layer.size)
 
 
 def _is_elsewhere(layer: Descriptor) -> bool:
     """Return whether a layer is one that registries do not store."""
     return bool(layer.urls) or "foreign" in layer.media_type or "nondistributable" in layer.media_type
-
-
-def _put_manifest(client: RegistryClient, image: LayeredImage, target: Reference, scopes: tuple[str, ...]) -> None:
-    from torchx_pulumi.images.registry.connection import RegistryRequest
-
-    request = RegistryRequest(
-        method="PUT",
-        url=f"/v2/{target.path}/manifests/{target.version}",
-        reference=target,
-        scopes=scopes,
-        what=f"the push of {target.name}:{target.version}",
-        expected=(200, 201, 202),
-        headers={"Content-Type": image.manifest.media_type},
-        data=image.manifest.content,
-    )
-    client.connection.send(request)
-
-
-class PushProgress:
-    """Counts what a push has sent. Threads share it; one of them reports."""
-
-    def __init__(self, sizes: Mapping[str, int], report: Callable[[str], None]) -> None:
-        self._sizes = dict(sizes)
-        """Blob to bytes."""
-        self._report = report
-        self._guard = threading.Lock()
-        self._sent: dict[str, int] = {}
-        self._done: set[str] = set()
-        self._notes: dict[str, str] = {}
-
-    def sent(self, digest: str, position: int) -> None:
-        """Note how much of a blob was sent."""
-        with self._guard:
-            self._sent[digest] = position
-            self._notes.pop(digest, None)
-
-    def done(self, digest: str) -> None:
-        """Note that the registry has a blob."""
-        with self._guard:
-            self._done.add(digest)
-            self._notes.pop(digest, None)
-            if digest not in self._sent:
-                self._sizes[digest] = 0  # it was there, or was mounted
-
-    def waits(self, digest: str, note: str) -> None:
-        """Note why the upload of a blob waits."""
-        with self._guard:
-            self._notes[digest] = note
-
-    def say(self) -> None:
-        """Report a line. Call it at most once per second."""
-        with self._guard:
-            total = sum(self._sizes.values())
-            sent = sum(min(self._sent.get(digest, 0), size) for digest, size in self._sizes.items())
-            line = f"pushing, {len(self._done)} of {len(self._sizes)} blobs, {megabytes(sent)} of {megabytes(total)}"
-            note = next(iter(self._notes.values()), None)
-        self._report(f"{line}; {note}" if note else line)

@@ -10,91 +10,126 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from torchx_pulumi.images.content.hashing import cache_folder
 from torchx_pulumi.images.oci import Blob
 from torchx_pulumi.images.reference import Reference
-from torchx_pulumi.images.registry.addresses import resolve_address
-from torchx_pulumi.images.registry.authorization import Scopes
-from torchx_pulumi.images.registry.blobs import BlobPart, BlobReader
-from torchx_pulumi.images.registry.connection import RegistryAnswer, RegistryRequest
-from torchx_pulumi.images.registry.failures import RefusedRequestError
-from torchx_pulumi.images.registry.retries import after
+from torchx_pulumi.images.registry.addresses import url_in
+from torchx_pulumi.images.registry.client import RegistryClient, blob_request, read_pieces
+from torchx_pulumi.images.registry.request import (
+    RegistryAnswer,
+    RegistryError,
+    RegistryRequest,
+    pull_scope,
+    push_scope,
+    unreachable,
+)
+from torchx_pulumi.images.registry.retries import Attempts
 from torchx_pulumi.model.errors import ImageError
 
-if TYPE_CHECKING:
-    from torchx_pulumi.images.registry.connection import RegistryConnection
-
+_PIECE: Final = 1 << 20
 _FINISH_S: Final = (10.0, 600.0)
 """Timeouts of the request that completes an upload: registries then read the blob again, or copy it."""
 _RANGE: Final = re.compile(r"(\d+)-(\d+)\s*$")
-_DENIED: Final = (401, 403, 413, 429)
-
+_LOST: Final = (404, 416)
+"""Statuses of an upload that the registry does not have as far as it was asked to continue it."""
+_REFUSING: Final = frozenset(range(300, 500)) - {401, 403, 413}
+"""Statuses that say that a chunk is not taken as a chunk."""
 _KEPT_S: Final = 7 * 86_400.0
 """Seconds after which a file is removed. Registries remove uploads after a week by default."""
 
 
-def has_blob(
-    connection: RegistryConnection, target: Reference, scopes: Scopes, digest: str, *, repeated: bool = True
-) -> bool:
-    """Return whether a repository has a blob.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteBlob:
+    """A blob of another repository, which is copied as a stream: at most a piece of it is in memory."""
 
-    Raises:
-        ImageError: The registry does not answer, or denies access.
-    """
-    request = RegistryRequest(
-        method="HEAD",
-        url=f"/v2/{target.path}/blobs/{digest}",
-        reference=target,
-        scopes=scopes,
-        what=f"blob {digest} of {target.name}",
-        # A redirect is to where the blob is stored, often to an address for GET only.
-        expected=(200, 302, 303, 307, 404),
-        repeated=repeated,
-    )
-    return connection.send(request).status != 404
+    client: RegistryClient = field(repr=False)
+    repository: Reference
+    digest: str
+    size: int
+
+    def read(self, offset: int = 0) -> Iterator[bytes]:
+        """Yield the content from an offset. After a broken connection, the rest is asked for.
+
+        Raises:
+            ImageError: The registry does not have it, or does not answer after several attempts.
+        """
+        attempts = Attempts(self.client.retries)
+        while offset < self.size:
+            request = replace(
+                blob_request("GET", self.repository, self.digest),
+                what=f"layer {self.digest} of {self.repository.name}",
+                headers={"Range": f"bytes={offset}-"} if offset else {},
+                repeated=False,
+            )
+            try:
+                for piece in self._pieces(request, offset):
+                    offset += len(piece)
+                    attempts.failed = 0
+                    yield piece
+                if offset < self.size:
+                    raise unreachable(request, "Connection aborted")
+            except RegistryError as error:
+                if error.status == 404:
+                    raise ImageError(
+                        f"registry {self.repository.registry}: does not have {request.what}; was the base image "
+                        "deleted? Push it again, or choose another one"
+                    ) from error
+                if offset < self.size:
+                    attempts.wait(error)
+
+    def _pieces(self, request: RegistryRequest, offset: int) -> Iterator[bytes]:
+        with self.client.open(request) as response:
+            # A registry without ranges sends all of it again.
+            skipped = offset if response.status == 200 else 0
+            left = self.size - offset
+            for piece in read_pieces(response, request, _PIECE):
+                kept = piece[skipped:][:left]
+                skipped = max(skipped - len(piece), 0)
+                left -= len(kept)
+                if kept:
+                    yield kept
 
 
-def mount_blob(
-    connection: RegistryConnection, target: Reference, scopes: Scopes, source: Reference, digest: str
-) -> bool:
-    """Let a repository use a blob of another one of its registry. Return whether it has it now.
+class BlobReader:
+    """Reads a blob in order. Only what is asked for again makes it begin a second stream."""
 
-    Raises:
-        ImageError: The registry does not answer.
-    """
-    request = RegistryRequest(
-        method="POST",
-        url=f"/v2/{target.path}/blobs/uploads/?mount={quote(digest)}&from={quote(source.path, safe='')}",
-        reference=target,
-        scopes=scopes,
-        what=f"the mount of blob {digest} of {source.name} in {target.name}",
-        # A registry that does not mount begins an upload, or refuses.
-        expected=(201, 202, 400, 401, 403, 404, 405, 501),
-    )
-    answer = connection.send(request)
-    if answer.status == 202 and answer.headers.get("Location"):
-        _cancel(connection, target, scopes, resolve_address(answer.url, answer.headers["Location"], target.registry))
-    return answer.status == 201
+    def __init__(self, blob: Blob, sent: Callable[[int], None]) -> None:
+        self._blob = blob
+        self._sent = sent
+        """Called with the position up to which the blob was handed out."""
+        self._position = 0
+        self._rest = b""
+        self._pieces: Iterator[bytes] | None = None
+        """What follows the last part. None: that was not read to its end."""
 
+    def read(self, offset: int, length: int) -> Iterator[bytes]:
+        """Yield a part of the blob.
 
-def _cancel(connection: RegistryConnection, target: Reference, scopes: Scopes, location: str) -> None:
-    request = RegistryRequest(
-        method="DELETE",
-        url=location,
-        reference=target,
-        scopes=scopes,
-        what=f"the end of an upload to {target.name}",
-        expected=range(200, 600),
-        repeated=False,
-    )
-    try:
-        connection.send(request)
-    except ImageError:
-        return  # the registry removes it in time
+        Raises:
+            ImageError: The content cannot be read, or ends before its size.
+        """
+        pieces, self._pieces = self._pieces, None
+        if pieces is None or offset != self._position:
+            pieces, self._position, self._rest = self._blob.read(offset), offset, b""
+        end = offset + length
+        while self._position < end:
+            piece = self._rest or next(pieces, b"")
+            if not piece:
+                raise ImageError(
+                    f"blob {self._blob.digest}: ended after {self._position} of {self._blob.size} bytes; its files "
+                    "changed while they were sent; run again"
+                )
+            taken, self._rest = piece[: end - self._position], piece[end - self._position :]
+            self._position += len(taken)
+            yield taken
+            self._sent(self._position)
+        self._pieces = pieces
 
 
 class Upload:
@@ -102,30 +137,40 @@ class Upload:
 
     def __init__(
         self,
-        connection: RegistryConnection,
+        client: RegistryClient,
         target: Reference,
-        scopes: Scopes,
         blob: Blob,
         sent: Callable[[int], None],
+        source: Reference | None = None,
     ) -> None:
         """Prepare an upload; no request is sent.
 
         Args:
-            connection: Sends the requests.
+            client: Sends the requests.
             target: The repository.
-            scopes: What the requests need.
             blob: The content.
             sent: Called with the number of bytes that were sent so far; it is smaller after a failed attempt.
+            source: Repository of the same registry that has the blob, which is asked to share it. None: there is none.
         """
-        self._connection = connection
+        self._client = client
         self._target = target
-        self._scopes = scopes
         self._blob = blob
-        self._reader = BlobReader(blob)
         self._sent = sent
-        self._chunk = connection.chunk
-        self._is_whole = blob.size <= connection.chunk
+        self._source = source
+        self._reader = BlobReader(blob, sent)
+        self._chunk = client.chunk
+        self._is_whole = blob.size <= client.chunk
         self._confirmed = 0
+        self._session = UploadSession()
+        self._request = RegistryRequest(
+            method="",
+            url="",
+            reference=target,
+            scopes=(push_scope(target),),
+            what=f"the upload of blob {blob.digest} to {target.name}",
+            # Not sent again as it is: the registry may have taken a part of it.
+            repeated=False,
+        )
 
     def run(self) -> None:
         """Upload the blob.
@@ -133,143 +178,138 @@ class Upload:
         Raises:
             ImageError: The registry refuses it or does not answer, or the content cannot be read.
         """
-        if self._is_whole:
-            self._repeat(UploadSession(None, None, None))
-            return
-        with upload_session(self._target, self._blob.digest) as session:
-            self._repeat(session)
-            session.finish()
-
-    def _repeat(self, session: UploadSession) -> None:
-        retries, most, is_first = self._connection.retries, 0, True
-        while True:
-            try:
-                if is_first or not self._is_there():
-                    self._attempt(session)
-                return
-            except ImageError as error:
-                if self._confirmed > most:
-                    retries, most = self._connection.retries, self._confirmed
-                retries, is_first = after(error, retries), False
-                retries.sleep(error if isinstance(error, RefusedRequestError) else None)
+        attempts, most, is_there = Attempts(self._client.retries), 0, False
+        digest = None if self._is_whole else self._blob.digest
+        with upload_session(self._target, digest) as self._session:
+            while not is_there:
+                try:
+                    is_there = self._is_there() or self._attempt()
+                except ImageError as error:
+                    if self._confirmed > most:
+                        attempts.failed, most = 0, self._confirmed
+                    attempts.wait(error)
+            self._session.finish()
 
     def _is_there(self) -> bool:
-        """Return whether the last attempt was complete, and only its response was lost."""
-        return has_blob(self._connection, self._target, self._scopes, self._blob.digest, repeated=False)
+        """Return whether the repository has the blob, maybe of an attempt of which only the response was lost."""
+        request = blob_request("HEAD", self._target, self._blob.digest)
+        return self._client.send(replace(request, scopes=self._request.scopes, repeated=False)).status != 404
 
-    def _attempt(self, session: UploadSession) -> None:
-        offset = self._offset(session)
+    def _attempt(self) -> bool:
+        """Send what the registry does not have. Return True: it has the blob then."""
+        offset = None if self._is_whole else self._offset()
         is_resumed = bool(offset)
-        if session.location is None or offset is None:
+        if offset is None:
+            if self._begin():
+                return True
             offset = 0
-            self._begin(session)
         self._confirmed = max(self._confirmed, offset)
         while not self._is_whole and offset < self._blob.size:
-            offset = self._send_chunk(session, offset)
+            offset = self._send_chunk(offset)
             self._confirmed = max(self._confirmed, offset)
         try:
-            self._complete(session, offset)
-        except RefusedRequestError as error:
-            session.location = None
-            if error.status in (404, 416) or (is_resumed and error.status == 400):
+            self._complete(offset)
+        except RegistryError as error:
+            if error.status in _LOST or (is_resumed and error.status == 400):
                 # The registry does not have the upload any more, or what an earlier attempt had sent was damaged.
-                raise self._lost(error) from error
+                raise self._begun_again(str(error), whole=False) from error
+            if error.status is not None:
+                self._session.keep(None)
             raise
+        return True
 
-    def _offset(self, session: UploadSession) -> int | None:
+    def _offset(self) -> int | None:
         """Return how much the registry has of an upload that was begun. None: it has no such upload."""
-        if session.location is None or self._is_whole:
-            session.location = None
+        if self._session.location is None:
             return None
         try:
-            answer = self._request("GET", session.location, expected=(200, 202, 204))
-        except RefusedRequestError as error:
+            answer = self._send("GET", self._session.location, expected=(200, 202, 204))
+        except RegistryError as error:
             if error.retryable:
                 raise
-            session.location = None
             return None
         offset = _end(answer)
         if offset is None or offset > self._blob.size:
-            session.location = None
             return None
-        session.location = self._next(answer, session)
         self._sent(offset)
         return offset
 
-    def _begin(self, session: UploadSession) -> None:
-        url = f"/v2/{self._target.path}/blobs/uploads/"
-        answer = self._request("POST", url, expected=(202,))
-        least = answer.headers.get("OCI-Chunk-Min-Length", "")
-        self._chunk = max(self._connection.chunk, int(least) if least.isdigit() else 0)
-        session.location = self._next(answer, session)
-
-    def _send_chunk(self, session: UploadSession, offset: int) -> int:
-        """Send the next chunk. Return how much of the blob the registry has then."""
-        length = min(self._chunk, self._blob.size - offset)
-        headers = {"Content-Range": f"{offset}-{offset + length - 1}", "Content-Type": "application/octet-stream"}
-        body = BlobPart(self._reader, offset, length, self._sent)
-        try:
-            answer = self._request("PATCH", self._known(session), expected=(201, 202, 204), headers=headers, data=body)
-        except RefusedRequestError as error:
-            if error.retryable or error.status in _DENIED or error.status >= 500:
-                raise
-            session.location = None
-            if error.status not in (404, 416):
-                self._is_whole = True  # the registry does not take chunks
-            raise self._lost(error) from error
-        session.location = self._next(answer, session)
-        end = _end(answer)
-        # Some registries do not say what they have.
-        reached = offset + length if end is None else min(end, offset + length)
-        if reached <= offset:
-            session.location = None
-            self._is_whole = True
+    def _begin(self) -> bool:
+        """Begin an upload. Return whether the repository has the blob now, of the source."""
+        uploads = f"/v2/{self._target.path}/blobs/uploads/"
+        answer = None
+        if self._source is not None:
+            mount = f"{uploads}?mount={quote(self._blob.digest)}&from={quote(self._source.path, safe='')}"
+            scopes = (*self._request.scopes, pull_scope(self._source))
+            try:
+                answer = self._send("POST", mount, expected=(201, 202), scopes=scopes)
+            except RegistryError as error:
+                if error.retryable:
+                    raise
+                # Registries refuse it, and token services to give a token for two repositories.
+                self._source = None
+        if answer is None:
+            answer = self._send("POST", uploads, expected=(202,))
+        if answer.status == 201:
+            return True
+        if "Location" not in answer.headers:
             raise ImageError(
-                f"registry {self._target.registry}: took nothing of a chunk of blob {self._blob.digest}", retryable=True
+                f"registry {self._target.registry}: began an upload without a Location, asked for "
+                f"{self._request.what}; this is no registry, or a proxy removes headers"
             )
+        least = answer.headers.get("OCI-Chunk-Min-Length", "")
+        self._chunk = max(self._client.chunk, int(least) if least.isdigit() else 0)
+        return False
+
+    def _send_chunk(self, offset: int) -> int:
+        """Send the next chunk. Return how much of the blob the registry has then."""
+        end = min(offset + self._chunk, self._blob.size)
+        location, headers = self._session.location or "", {"Content-Range": f"{offset}-{end - 1}"}
+        try:
+            answer = self._send("PATCH", location, part=(offset, end), expected=(201, 202, 204), headers=headers)
+        except RegistryError as error:
+            if error.retryable or error.status not in _REFUSING:
+                raise
+            # The registry does not have the upload any more, or it does not take chunks.
+            raise self._begun_again(str(error), whole=error.status not in _LOST) from error
+        found = _end(answer)
+        # Some registries do not say what they have.
+        reached = end if found is None else min(found, end)
+        if reached <= offset:
+            nothing = f"registry {self._target.registry}: took nothing of a chunk of blob {self._blob.digest}"
+            raise self._begun_again(nothing, whole=True)
         return reached
 
-    def _complete(self, session: UploadSession, offset: int) -> None:
-        location = self._known(session)
+    def _begun_again(self, message: str, *, whole: bool) -> ImageError:
+        """Forget the upload, and return the error after which the next attempt begins another one."""
+        self._session.keep(None)
+        self._is_whole = self._is_whole or whole
+        return ImageError(message, retryable=True)
+
+    def _complete(self, offset: int) -> None:
+        location = self._session.location or ""
         url = f"{location}{'&' if '?' in location else '?'}digest={quote(self._blob.digest)}"
-        length = self._blob.size - offset
-        body = BlobPart(self._reader, offset, length, self._sent) if length else b""
-        headers = {"Content-Type": "application/octet-stream"}
-        self._request("PUT", url, expected=(200, 201, 204), headers=headers, data=body, timeout_s=_FINISH_S)
+        self._send("PUT", url, part=(offset, self._blob.size), expected=(200, 201, 204), timeout_s=_FINISH_S)
         self._sent(self._blob.size)
 
-    def _known(self, session: UploadSession) -> str:
-        if session.location is None:
-            raise ImageError(
-                f"registry {self._target.registry}: began an upload without a Location, asked for {self._what}; this "
-                "is no registry, or a proxy removes headers"
-            )
-        return session.location
+    def _send(self, method: str, url: str, part: tuple[int, int] | None = None, **changes: Any) -> RegistryAnswer:
+        """Send a request of the upload and keep the address at which it continues.
 
-    def _next(self, answer: RegistryAnswer, session: UploadSession) -> str | None:
-        found = answer.headers.get("Location")
-        return resolve_address(answer.url, found, self._target.registry) if found else session.location
-
-    def _lost(self, error: RefusedRequestError) -> ImageError:
-        return ImageError(str(error), retryable=True)
-
-    @property
-    def _what(self) -> str:
-        return f"the upload of blob {self._blob.digest} to {self._target.name}"
-
-    def _request(self, method: str, url: str, **more: object) -> RegistryAnswer:
-        # Not sent again as it is: the registry may have taken a part of it.
-        return self._connection.send(
-            RegistryRequest(
-                method=method,
-                url=url,
-                reference=self._target,
-                scopes=self._scopes,
-                what=self._what,
-                repeated=False,
-                **more,  # type: ignore[arg-type]
-            )
-        )
+        Args:
+            method: Method of the request.
+            url: Its address.
+            part: Begin and end of the part of the blob that is sent. None: none is.
+            changes: Other fields of the request.
+        """
+        if part is not None:
+            begin, length = part[0], part[1] - part[0]
+            headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
+            changes["headers"] = {**headers, **changes.get("headers", {})}
+            changes["body"] = partial(self._reader.read, begin, length)
+        answer = self._client.send(replace(self._request, method=method, url=url, **changes))
+        if found := answer.headers.get("Location"):
+            self._session.keep(url_in(self._target.registry, found, url))
+        return answer
 
 
 def _end(answer: RegistryAnswer) -> int | None:
@@ -284,24 +324,24 @@ def _end(answer: RegistryAnswer) -> int | None:
 
 
 class UploadSession:
-    """The address at which an upload continues."""
+    """The address at which an upload continues, for this process and, in a file, for a later one."""
 
-    def __init__(self, file: int | None, path: Path | None, location: str | None) -> None:
-        self._file = file
+    def __init__(self, path: Path | None = None, file: int | None = None) -> None:
         self._path = path
-        self._location = location
+        self._file = file
+        self.location: str | None = None
+        """The address. None: no upload was begun."""
+        if file is not None:
+            with contextlib.suppress(ValueError, AttributeError):
+                found = json.loads(os.pread(file, 1 << 16, 0).partition(b"\n")[0]).get("location")
+                self.location = found if isinstance(found, str) else None
 
-    @property
-    def location(self) -> str | None:
-        """Return the address. None: no upload was begun."""
-        return self._location
-
-    @location.setter
-    def location(self, location: str | None) -> None:
-        self._location = location
-        if self._file is None or self._path is None:
+    def keep(self, location: str | None) -> None:
+        """Keep an address. None: forget it, so that the next attempt begins again."""
+        self.location = location
+        if self._file is None:
             return
-        # Without the file, the next attempt begins again.
+        # Without the file, the next process begins again.
         with contextlib.suppress(OSError):
             if location is None:
                 os.ftruncate(self._file, 0)
@@ -311,7 +351,6 @@ class UploadSession:
 
     def finish(self) -> None:
         """Remove the file of an upload that is complete."""
-        self._location = None
         if self._path is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink()
@@ -323,41 +362,29 @@ def session_folder() -> Path:
 
 
 @contextlib.contextmanager
-def upload_session(target: Reference, digest: str) -> Iterator[UploadSession]:
+def upload_session(target: Reference, digest: str | None) -> Iterator[UploadSession]:
     """Yield the session of a blob's upload. One that another process uses is not continued.
 
     Args:
         target: The repository.
-        digest: Digest of the blob.
+        digest: Digest of the blob. None: it is sent as a whole, and nothing is kept.
     """
     folder = session_folder()
     name = hashlib.sha256(f"{target.registry}/{target.path}@{digest}".encode()).hexdigest()[:40]
-    path = folder / f"{name}.json"
     with contextlib.ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _remove_old(folder)
-            # The address may hold a token of the registry.
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            stack.callback(os.close, file)
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            location = _location(os.pread(file, 1 << 16, 0))
-        except OSError:
-            yield UploadSession(None, None, None)
-            return
-        yield UploadSession(file, path, location)
-
-
-def _location(content: bytes) -> str | None:
-    try:
-        found = json.loads(content.partition(b"\n")[0]).get("location")
-    except (ValueError, AttributeError):
-        return None
-    return found if isinstance(found, str) else None
-
-
-def _remove_old(folder: Path) -> None:
-    for path in folder.glob("*.json"):
+        session = UploadSession()
+        # A folder that cannot be written, or an upload of another process.
         with contextlib.suppress(OSError):
-            if path.stat().st_mtime < time.time() - _KEPT_S:
-                path.unlink()
+            if digest is not None:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                for old in folder.glob("*.json"):
+                    with contextlib.suppress(OSError):  # another thread has finished it
+                        if old.stat().st_mtime < time.time() - _KEPT_S:
+                            old.unlink()
+                path = folder / f"{name}.json"
+                # The address may hold a token of the registry.
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                stack.callback(os.close, file)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                session = UploadSession(path, file)
+        yield session

@@ -30,7 +30,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
     X_K8S_POD_GROUP,
 )
 from torchx_pulumi.schedulers.appwrapper.observe import observe_app_wrapper, read_status
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions
 from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
 from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
@@ -39,7 +39,7 @@ from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 
 
 def _variant(
-    api: AppWrapperApi,
+    api: AppWrapperVersion,
     kind: Kind,
     render: Callable[[JobPlan[Any]], Manifest],
     kept_fields: tuple[str, ...],
@@ -74,7 +74,7 @@ def _variant(
 
 
 V1BETA1 = _variant(
-    AppWrapperApi.V1BETA1,
+    AppWrapperVersion.V1BETA1,
     APP_WRAPPER,
     render_mcad,
     ("spec.resources", "spec.schedulingSpec"),
@@ -82,7 +82,7 @@ V1BETA1 = _variant(
     ends_by_pods=True,
 )
 V1BETA2 = _variant(
-    AppWrapperApi.V1BETA2,
+    AppWrapperVersion.V1BETA2,
     APP_WRAPPER_V1BETA2,
     render_mcad_v1beta2,
     ("spec.components",),
@@ -94,6 +94,8 @@ V1BETA2 = _variant(
 BACKEND = SchedulerBackend(
     name="mcad",
     component="MCADTrainingJob",
+    component_module="torchx_pulumi_components.mcad_training_job",
+    component_text="A training job in an AppWrapper, run by MCAD or by its successor, the AppWrapper operator.",
     options=MCADOptions,
     foreign_options={
         "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",

@@ -16,7 +16,7 @@ from torchx_pulumi.planning.checks.values import (
     is_text,
 )
 from torchx_pulumi.planning.quantities import DEFAULT_PORT, is_port
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions, PodGroupVersion
 
 GROWTHS = ("exponential", "linear", "none")
 """How MCAD lets the time between requeuings grow."""
@@ -29,7 +29,7 @@ for the sake of Kueue; every Pod is one."""
 def check_mcad_options(options: MCADOptions) -> Iterator[Problem]:
     """Check every option by itself, and then those that fit one version of the AppWrapper only."""
     yield from check_shared_options(options)
-    for field in ("priority_class_name", "image_secret", "coscheduler_name"):
+    for field in ("priority_class", "image_secret", "coscheduler_name"):
         value = getattr(options, field)
         if value is not None:
             yield from check_object_name(f"options.{field}", value)
@@ -48,13 +48,13 @@ def check_mcad_options(options: MCADOptions) -> Iterator[Problem]:
 
 def _check_version(options: MCADOptions) -> Iterator[Problem]:
     """Refuse what the chosen controller would not read."""
-    if options.api_version == AppWrapperApi.V1BETA2:
+    if options.api_version == AppWrapperVersion.V1BETA2:
         for field in ("requeuing_time_s", "requeuing_max_time_s", "requeuing_growth"):
             if getattr(options, field) is not None:
                 yield Problem(f"options.{field}", "must be unset with api_version=v1beta2; set its grace annotations")
         if options.priority is not None:
             yield Problem(
-                "options.priority", "must be unset with api_version=v1beta2, which has none; use priority_class_name"
+                "options.priority", "must be unset with api_version=v1beta2, which has none; use priority_class"
             )
         if options.local_queue is not None and options.suspend is True:
             yield Problem("options.suspend", "must be false with local_queue: Kueue suspends and resumes the job")
@@ -94,7 +94,7 @@ def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
     retries = {role.name: role.max_retries for role in spec.roles}
     least, replicas = min(retries.values()), sum(role.num_replicas for role in spec.roles)
     said = []
-    if least and options.api_version == AppWrapperApi.V1BETA1:
+    if least and options.api_version == AppWrapperVersion.V1BETA1:
         said.append(
             f"max_retries {least}: MCAD does not keep to a limit. It queues a failed job again for ever, and one "
             f"that has ended stays Running; its status here counts, and says FAILED (RetriesExhausted) past {least}. "
@@ -107,7 +107,7 @@ def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
         )
     if least and any(role.retry_policy == "REPLICA" for role in spec.roles):
         said.append("retry_policy REPLICA: an AppWrapper is started again as a whole")
-    if options.api_version == AppWrapperApi.V1BETA2 and replicas > MAX_POD_SETS:
+    if options.api_version == AppWrapperVersion.V1BETA2 and replicas > MAX_POD_SETS:
         said.append(
             f"{replicas} replicas are {replicas} pod sets of the AppWrapper: the operator's webhook refuses more than "
             f"{MAX_POD_SETS} (Kueue too; newer ones 18). Only an operator without webhooks runs this job; MCAD "
@@ -125,6 +125,6 @@ def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
             "image_secret and service_account are both given: the service account may have pull secrets of its own; "
             "see that the two agree"
         )
-    if options.coscheduler_name is None and options.pod_group_api != PodGroupApi.X_K8S:
+    if options.coscheduler_name is None and options.pod_group_api != PodGroupVersion.X_K8S:
         said.append("pod_group_api has no effect without coscheduler_name")
     return said

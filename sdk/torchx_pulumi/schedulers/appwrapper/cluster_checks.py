@@ -15,14 +15,14 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
 )
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions, PodGroupVersion
 from torchx_pulumi.schedulers.appwrapper.wrapped import POD_GROUP_APIS
 from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_object
 from torchx_pulumi.schedulers.protocol import NamedObject, named_kinds
 
 CONTROLLERS = {
-    APP_WRAPPER: (AppWrapperApi.V1BETA1, "MCAD"),
-    APP_WRAPPER_V1BETA2: (AppWrapperApi.V1BETA2, "the AppWrapper operator"),
+    APP_WRAPPER: (AppWrapperVersion.V1BETA1, "MCAD"),
+    APP_WRAPPER_V1BETA2: (AppWrapperVersion.V1BETA2, "the AppWrapper operator"),
 }
 """Kind to its value of `api_version`, and what runs it."""
 
@@ -63,7 +63,7 @@ def absent(cluster: Reader, options: MCADOptions) -> list[Problem]:
             else "or choose another cluster"
         )
         problems.append(Problem("cluster", text))
-    group, _ = POD_GROUP_APIS[PodGroupApi(options.pod_group_api)]
+    group, _ = POD_GROUP_APIS[PodGroupVersion(options.pod_group_api)]
     if options.coscheduler_name is not None and not cluster.serves(group):
         served = [api.value for api, (other, _) in POD_GROUP_APIS.items() if cluster.serves(other)]
         hint = f"set pod_group_api to {served[0]}, which it serves" if served else "install it, or unset the option"
@@ -79,7 +79,7 @@ def named_objects(options: MCADOptions) -> list[NamedObject]:
     """
     return [
         NamedObject(option="namespace", kind=NAMESPACE, name=options.namespace),
-        NamedObject(option="priority_class", kind=PRIORITY_CLASS, name=options.priority_class_name),
+        NamedObject(option="priority_class", kind=PRIORITY_CLASS, name=options.priority_class),
         NamedObject(option="service_account", kind=SERVICE_ACCOUNT, name=options.service_account),
         NamedObject(option="image_secret", kind=SECRET, name=options.image_secret),
     ]
@@ -93,7 +93,7 @@ def discover(cluster: Reader, options: MCADOptions, unset: Collection[str]) -> M
     """
     if options.coscheduler_name is None or "pod_group_api" not in unset:
         return options
-    served = (api for api in (PodGroupApi.X_K8S, PodGroupApi.SIGS) if cluster.serves(POD_GROUP_APIS[api][0]))
+    served = (api for api in (PodGroupVersion.X_K8S, PodGroupVersion.SIGS) if cluster.serves(POD_GROUP_APIS[api][0]))
     return replace(options, pod_group_api=next(served, options.pod_group_api))
 
 

@@ -9,7 +9,7 @@ from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions
 from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.object_size import MAX_OBJECT_BYTES, object_bytes
@@ -33,7 +33,7 @@ def check_size(plan: JobPlan[MCADOptions]) -> Iterator[Problem]:
 
 def app_wrapper_bytes(plan: JobPlan[MCADOptions]) -> int:
     """Return the size of the AppWrapper of a plan as JSON, with its status."""
-    if plan.options.api_version == AppWrapperApi.V1BETA2:
+    if plan.options.api_version == AppWrapperVersion.V1BETA2:
         return object_bytes(
             plan, render_mcad_v1beta2, lambda one: _pods(one["spec"]["components"], "template"), POD_STATUS_BYTES
         )

@@ -16,12 +16,12 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
 )
-from torchx_pulumi.schedulers.appwrapper.options import MCADOptions, PodGroupApi
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions, PodGroupVersion
 from torchx_pulumi.schedulers.pods.template import new_object, render_pod_template
 
 POD_GROUP_APIS = {
-    PodGroupApi.X_K8S: (X_K8S_POD_GROUP, POD_GROUP_X_K8S),
-    PodGroupApi.SIGS: (SIGS_POD_GROUP, POD_GROUP_SIGS),
+    PodGroupVersion.X_K8S: (X_K8S_POD_GROUP, POD_GROUP_X_K8S),
+    PodGroupVersion.SIGS: (SIGS_POD_GROUP, POD_GROUP_SIGS),
 }
 """Kind of the PodGroups, and label by which a pod belongs to one."""
 
@@ -66,7 +66,7 @@ def render_pod_groups(plan: JobPlan[MCADOptions]) -> list[Manifest]:
     """Render a PodGroup for each role; none without a coscheduler."""
     if plan.options.coscheduler_name is None:
         return []
-    kind, _ = POD_GROUP_APIS[PodGroupApi(plan.options.pod_group_api)]
+    kind, _ = POD_GROUP_APIS[PodGroupVersion(plan.options.pod_group_api)]
     own = {**_object_labels(plan), APP_WRAPPER_LABEL: plan.job_name}
     return [
         new_object(
@@ -116,11 +116,11 @@ def _pod(plan: JobPlan[MCADOptions], role: RolePlan, task: TaskPlan) -> Manifest
     if options.network is not None:
         metadata.setdefault("annotations", {})[NETWORKS] = options.network
     if options.coscheduler_name is not None:
-        _, label = POD_GROUP_APIS[PodGroupApi(options.pod_group_api)]
+        _, label = POD_GROUP_APIS[PodGroupVersion(options.pod_group_api)]
         metadata["labels"][label] = pod_group_name(plan, role)
         spec.setdefault("schedulerName", options.coscheduler_name)
-    if options.priority_class_name is not None:
-        spec.setdefault("priorityClassName", options.priority_class_name)
+    if options.priority_class is not None:
+        spec.setdefault("priorityClassName", options.priority_class)
     spec.setdefault("hostname", name)
     spec.setdefault("subdomain", plan.job_name)
     first = plan.roles[0]

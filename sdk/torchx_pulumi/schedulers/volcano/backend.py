@@ -32,7 +32,7 @@ from torchx_pulumi.schedulers.volcano.objects import (
     VOLCANO_TASK_INDEX,
 )
 from torchx_pulumi.schedulers.volcano.observe import observe_job, observe_pods, read_job, read_pods
-from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.options import GangMode, VolcanoOptions
 from torchx_pulumi.schedulers.volcano.tasks import place_of, tasks_of
 
 IMMUTABLE_JOB_FIELDS = (
@@ -76,7 +76,7 @@ def _read_tasks(job: Manifest) -> RoleTasks | None:
 
 JOB = Variant(
     scheduler="volcano",
-    name=Gang.JOB.value,
+    name=GangMode.JOB.value,
     job_object=VOLCANO_JOB,
     render=lambda plan: [render_volcano(plan)],
     observe=observe_job,
@@ -99,7 +99,7 @@ JOB = Variant(
 
 PODS = Variant(
     scheduler="volcano",
-    name=Gang.PODS.value,
+    name=GangMode.PODS.value,
     job_object=VOLCANO_POD_GROUP,
     render=render_gang_pods,
     observe=observe_pods,
@@ -118,6 +118,8 @@ PODS = Variant(
 BACKEND = SchedulerBackend(
     name="volcano",
     component="VolcanoTrainingJob",
+    component_module="torchx_pulumi_components.volcano_training_job",
+    component_text="A gang-scheduled training job, run by Volcano.",
     options=VolcanoOptions,
     variants={variant.name: variant for variant in (JOB, PODS)},
     variant_option="gang",

@@ -16,7 +16,7 @@ from torchx_pulumi.planning.checks.values import (
     is_text,
 )
 from torchx_pulumi.schedulers.volcano.names import longest_tail
-from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.options import GangMode, NetworkTopology, VolcanoOptions
 
 MANY_PODS = 100
 """Pods from which on gang=pods makes objects that are mostly lists of hosts."""
@@ -63,7 +63,7 @@ def check_launch(spec: JobSpec, options: VolcanoOptions, app_id: object, tasks: 
     yield from check_app_id(app_id, options)
     if is_text(app_id) and all(role.num_replicas <= MAX_REPLICAS for role in spec.roles):
         yield from check_pod_names(app_id, tasks)
-    if options.gang == Gang.PODS:
+    if options.gang == GangMode.PODS:
         yield from check_gang_pods(spec.roles, options)
 
 
@@ -73,7 +73,7 @@ def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
         yield Problem(
             "app_id", f"{found(app_id)}, must be at most 63 of a-z, 0-9 and inner dashes; it is never changed for you"
         )
-    elif not names.is_service_name(app_id) and (options.gang == Gang.PODS or "svc" in options.job_plugins):
+    elif not names.is_service_name(app_id) and (options.gang == GangMode.PODS or "svc" in options.job_plugins):
         yield Problem("app_id", f"{found(app_id)}, must start with a letter, since a Service of this name is made")
 
 
@@ -103,7 +103,7 @@ def check_gang_pods(roles: Sequence[RoleSpec], options: VolcanoOptions) -> Itera
 
 def volcano_obstacles(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]:
     """Yield why Volcano cannot run a job in the layout `role`."""
-    if options.gang == Gang.PODS:
+    if options.gang == GangMode.PODS:
         yield "gang=pods makes each pod by itself"
     for index, role in enumerate(spec.roles):
         if role.max_retries > 0 and role.retry_policy == "REPLICA" and role.num_replicas > 1:
@@ -128,9 +128,9 @@ def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
         found.append(
             "retry_policy REPLICA: after the last retry Volcano removes every pod, with its log; keep logs elsewhere"
         )
-    if options.gang == Gang.JOB and "svc" not in options.job_plugins:
+    if options.gang == GangMode.JOB and "svc" not in options.job_plugins:
         found.append("plugins has no svc: replicas get no variable with rank 0's host, and no host names")
     total = sum(role.num_replicas for role in spec.roles)
-    if options.gang == Gang.PODS and total > MANY_PODS:
+    if options.gang == GangMode.PODS and total > MANY_PODS:
         found.append(f"gang=pods writes the hosts of all {total} replicas into every pod; gang=job is smaller")
     return found

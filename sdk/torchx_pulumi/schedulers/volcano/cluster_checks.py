@@ -14,7 +14,7 @@ from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_obj
 from torchx_pulumi.schedulers.pods.template import new_object
 from torchx_pulumi.schedulers.protocol import NamedObject, named_kinds
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
-from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.options import GangMode, VolcanoOptions
 
 PROBE: Final = "torchx-pulumi-doctor"
 
@@ -59,7 +59,7 @@ def permissions(cluster: Reader) -> Sequence[Permission]:
 
 def absent(cluster: Reader, options: VolcanoOptions) -> list[Problem]:
     """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
-    kind = VOLCANO_POD_GROUP if options.gang == Gang.PODS else VOLCANO_JOB
+    kind = VOLCANO_POD_GROUP if options.gang == GangMode.PODS else VOLCANO_JOB
     if cluster.serves(kind):
         return []
     text = f"serves no {kind.kind} of {kind.group}: Volcano is not installed; install it, or choose another cluster"

@@ -8,13 +8,13 @@ from typing import Final
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.object_fields import items_at
-from torchx_pulumi.model.options import Layout
+from torchx_pulumi.model.options import TaskLayout
 from torchx_pulumi.planning.layout import AUTO_REPLICAS, layout_obstacles
 from torchx_pulumi.schedulers.object_size import MAX_OBJECT_BYTES, object_bytes
 from torchx_pulumi.schedulers.volcano.checks import volcano_obstacles
 from torchx_pulumi.schedulers.volcano.job import render_volcano
 from torchx_pulumi.schedulers.volcano.names import MAX_PER_TASK, room_for_hosts
-from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.options import GangMode, VolcanoOptions
 
 STATUS_BYTES: Final = 64
 """Bytes of the job's status for each task (`taskStatusCount`)."""
@@ -22,7 +22,7 @@ STATUS_BYTES: Final = 64
 
 def check_size(plan: JobPlan[VolcanoOptions]) -> Iterator[Problem]:
     """Check the size of a new launch."""
-    if plan.options.gang == Gang.PODS:
+    if plan.options.gang == GangMode.PODS:
         return
     yield from _check_object(plan)
     if "svc" in plan.options.job_plugins:
@@ -46,8 +46,8 @@ def _check_object(plan: JobPlan[VolcanoOptions]) -> Iterator[Problem]:
     obstacles = [*volcano_obstacles(plan.spec, plan.options), *layout_obstacles(plan.spec, MAX_PER_TASK)]
     if obstacles:
         yield Problem("roles", f"{what}; replicas cannot share tasks (layout role): {'; '.join(obstacles)}")
-    elif plan.options.layout != Layout.ROLE and len(tasks) > len(plan.roles):
-        layout = Layout.AUTO if replicas > AUTO_REPLICAS else Layout.ROLE
+    elif plan.options.layout != TaskLayout.ROLE and len(tasks) > len(plan.roles):
+        layout = TaskLayout.AUTO if replicas > AUTO_REPLICAS else TaskLayout.ROLE
         yield Problem("roles", f"{what}; set layout to {layout.value}, so that replicas share tasks")
     else:
         yield smaller

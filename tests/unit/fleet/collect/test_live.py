@@ -21,7 +21,7 @@ from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.runs.identity import digest
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.schedulers.volcano.options import GangMode
 from torchx_pulumi.testing import FakeCluster
 
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack
@@ -96,7 +96,7 @@ def test_an_app_that_runs_takes_two_requests_and_a_gang_that_lost_its_pods_has_f
     }
     cluster = Asked([running, group])
     for name, uid, choice in (("train-x1", "u1", "job"), ("train-x2", "u2", "pods")):
-        digests = {"gang": digest(Gang.PODS)} if choice == "pods" else {}
+        digests = {"gang": digest(GangMode.PODS)} if choice == "pods" else {}
         made = record(app_id=name, job_name=name, uid=uid, digests=digests)
         own = entry(cluster, name, uid=uid, choice=choice, pods={"trainer": [f"{name}-trainer-0-0"]})
         known = output(app={"id": f"team:{name}"})

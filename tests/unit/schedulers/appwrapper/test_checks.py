@@ -10,7 +10,7 @@ from torchx_pulumi.model.job_spec import RoleSpec
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.appwrapper.checks import check_mcad_launch, check_mcad_options
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions, PodGroupVersion
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
 
 from tests.unit.builders import job, role
@@ -30,16 +30,16 @@ def test_good_options_have_no_problems() -> None:
         "namespace": "team-a",
         "service_account": "runner",
         "priority": -3,
-        "priority_class_name": "high.v2",
+        "priority_class": "high.v2",
         "image_secret": "pull",
         "coscheduler_name": "coscheduler",
         "network": "fast-net",
-        "pod_group_api": PodGroupApi.SIGS,
+        "pod_group_api": PodGroupVersion.SIGS,
         "requeuing_time_s": 0,
         "requeuing_growth": "none",
     }
     assert paths(**chosen) == []
-    assert paths(api_version=AppWrapperApi.V1BETA2, local_queue="team-a", labels={"a": "b"}) == []
+    assert paths(api_version=AppWrapperVersion.V1BETA2, local_queue="team-a", labels={"a": "b"}) == []
     assert paths(api_version="v1beta2", suspend=True) == []
 
 
@@ -52,7 +52,7 @@ def test_good_options_have_no_problems() -> None:
         ("priority", 1.5),
         ("priority", True),
         ("priority", 2**31),
-        ("priority_class_name", "Not Valid"),
+        ("priority_class", "Not Valid"),
         ("image_secret", ""),
         ("coscheduler_name", "Not Valid"),
         ("network", ""),
@@ -105,7 +105,7 @@ def test_retries_are_warned_of_loudly_since_mcad_does_not_end_them() -> None:
     said = warnings(role(max_retries=2))
     assert "for ever" in said
     assert "RetriesExhausted" in said
-    assert warnings(role(max_retries=2), api_version=AppWrapperApi.V1BETA2) == ""
+    assert warnings(role(max_retries=2), api_version=AppWrapperVersion.V1BETA2) == ""
 
 
 def test_retries_that_differ_or_are_of_a_replica_are_warned_of() -> None:
@@ -120,7 +120,7 @@ def test_pull_secret_and_service_account_together_are_warned_of() -> None:
 
 
 def test_a_pod_group_api_without_a_coscheduler_is_warned_of() -> None:
-    assert "no effect" in warnings(pod_group_api=PodGroupApi.SIGS)
+    assert "no effect" in warnings(pod_group_api=PodGroupVersion.SIGS)
 
 
 def test_a_port_out_of_range_is_warned_of_and_one_that_is_no_number_refused() -> None:

@@ -12,7 +12,7 @@ from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import ResourceSpec, RoleSpec
 from torchx_pulumi.schedulers import plan_job
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions, PodGroupVersion
 from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 
@@ -88,11 +88,11 @@ def test_pod_groups_come_with_a_coscheduler_only() -> None:
 @pytest.mark.parametrize(
     ("api", "label"),
     [
-        (PodGroupApi.X_K8S, "scheduling.x-k8s.io/pod-group"),
-        (PodGroupApi.SIGS, "pod-group.scheduling.sigs.k8s.io"),
+        (PodGroupVersion.X_K8S, "scheduling.x-k8s.io/pod-group"),
+        (PodGroupVersion.SIGS, "pod-group.scheduling.sigs.k8s.io"),
     ],
 )
-def test_pods_are_labelled_as_the_coscheduler_of_that_api_looks_for(api: PodGroupApi, label: str) -> None:
+def test_pods_are_labelled_as_the_coscheduler_of_that_api_looks_for(api: PodGroupVersion, label: str) -> None:
     made = plan(*TWO_ROLES, coscheduler_name="co", pod_group_api=api)
     assert {group["apiVersion"] for group in objects(made, "PodGroup")} == {api.value}
     assert [pod["metadata"]["labels"][label] for pod in objects(made)] == ["app-x1-pg0"] * 3 + ["app-x1-pg1"] * 3
@@ -149,7 +149,7 @@ def test_options_reach_their_places() -> None:
         namespace="team-a",
         service_account="runner",
         priority=0,
-        priority_class_name="high",
+        priority_class="high",
         image_secret="pull",
         network="net",
         labels={"a": "b"},
@@ -193,7 +193,7 @@ def test_an_overlay_that_does_not_fit_is_refused() -> None:
 
 
 def test_v1beta2_wraps_the_same_objects() -> None:
-    made = plan(*TWO_ROLES, coscheduler_name="co", api_version=AppWrapperApi.V1BETA2)
+    made = plan(*TWO_ROLES, coscheduler_name="co", api_version=AppWrapperVersion.V1BETA2)
     components = render_mcad_v1beta2(made)["spec"]["components"]
     wrapped = [component["template"] for component in components]
     same = [item["generictemplate"] for item in render_mcad(made)["spec"]["resources"]["GenericItems"]]
@@ -207,11 +207,11 @@ def test_v1beta2_wraps_the_same_objects() -> None:
 
 def test_v1beta2_suspends_on_demand_and_leaves_that_to_kueue_where_it_queues() -> None:
     for suspend in (True, False):
-        made = render_mcad_v1beta2(plan(api_version=AppWrapperApi.V1BETA2, suspend=suspend))
+        made = render_mcad_v1beta2(plan(api_version=AppWrapperVersion.V1BETA2, suspend=suspend))
         assert made["spec"].get("suspend", False) is suspend
         # A false that the operator drops would be a change on every `up`.
         assert made["spec"].get("suspend") is not False
-    queued = render_mcad_v1beta2(plan(api_version=AppWrapperApi.V1BETA2, local_queue="team-a"))
+    queued = render_mcad_v1beta2(plan(api_version=AppWrapperVersion.V1BETA2, local_queue="team-a"))
     assert "suspend" not in queued["spec"]
     assert queued["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team-a"}
 
@@ -219,6 +219,6 @@ def test_v1beta2_suspends_on_demand_and_leaves_that_to_kueue_where_it_queues() -
 def test_v1beta2_retries_as_often_as_the_job_may_and_the_users_annotation_wins() -> None:
     key = "workload.codeflare.dev.appwrapper/"
     chosen = {f"{key}failureGracePeriodDuration": "5m"}
-    made = plan(role(max_retries=2), api_version=AppWrapperApi.V1BETA2, annotations=chosen)
+    made = plan(role(max_retries=2), api_version=AppWrapperVersion.V1BETA2, annotations=chosen)
     annotations = render_mcad_v1beta2(made)["metadata"]["annotations"]
     assert (annotations[f"{key}retryLimit"], annotations[f"{key}failureGracePeriodDuration"]) == ("2", "5m")

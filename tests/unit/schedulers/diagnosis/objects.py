@@ -7,13 +7,13 @@ from typing import Any
 
 from torchx_pulumi.model.status import Diagnosis
 from torchx_pulumi.schedulers import ObservedObjects, find_backend
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi
-from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
+from torchx_pulumi.schedulers.volcano.options import GangMode
 
-JOB = find_backend("volcano").variants[Gang.JOB]
-PODS = find_backend("volcano").variants[Gang.PODS]
-MCAD = find_backend("mcad").variants[AppWrapperApi.V1BETA1]
-OPERATOR = find_backend("mcad").variants[AppWrapperApi.V1BETA2]
+JOB = find_backend("volcano").variants[GangMode.JOB]
+PODS = find_backend("volcano").variants[GangMode.PODS]
+MCAD = find_backend("mcad").variants[AppWrapperVersion.V1BETA1]
+OPERATOR = find_backend("mcad").variants[AppWrapperVersion.V1BETA2]
 
 CREATED = "2026-03-01T10:00:00Z"
 NOW = datetime(2026, 3, 1, 10, 0, 30, tzinfo=timezone.utc)

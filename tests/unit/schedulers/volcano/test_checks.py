@@ -6,7 +6,7 @@ import pytest
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.planning.layout import task_counts
 from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options
-from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.options import GangMode, NetworkTopology, VolcanoOptions
 
 from tests.unit.builders import job, options, role
 from tests.unit.typed_checks import check_typed
@@ -116,7 +116,7 @@ def test_surplus_replicas_count_for_the_longest_name() -> None:
 def test_gang_of_pods_refuses_what_only_a_controller_can_do(
     changes: dict[str, Any], chosen: dict[str, Any], path: str
 ) -> None:
-    (found,) = launch_problems("a", role(**changes), gang=Gang.PODS, **chosen)
+    (found,) = launch_problems("a", role(**changes), gang=GangMode.PODS, **chosen)
     assert found.startswith(f"{path}: ")
     assert "gang=job" in found
 

@@ -8,14 +8,14 @@ from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
 from torchx_pulumi.schedulers.volcano.job import render_volcano
-from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology
+from torchx_pulumi.schedulers.volcano.options import GangMode, NetworkTopology
 
 from tests.unit.builders import plan, role
 
 
 def objects(*roles: RoleSpec, **options: Any) -> list[dict[str, Any]]:
     launched = options.pop("launched", None)
-    return render_gang_pods(plan(*roles, gang=Gang.PODS, launched=launched, **options))
+    return render_gang_pods(plan(*roles, gang=GangMode.PODS, launched=launched, **options))
 
 
 def env_of(pod: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.status import JobState, Reason
-from torchx_pulumi.runs.waiting import WaitGoal, reached
+from torchx_pulumi.runs.waiting import reached
 from torchx_pulumi.schedulers.volcano.status import PHASES
 
 from tests.unit.schedulers.observed_objects import (
@@ -277,7 +278,7 @@ def test_one_of_four_that_runs_is_no_running_gang(expected: Any) -> None:
         "1 of the 4 replicas that it needs at once have started",
     )
     assert read_gang_pods(gang(1), pods, expected).state is JobState.RUNNING
-    assert not reached(status, WaitGoal.RUNNING)
+    assert not reached(status, WaitFor.RUNNING)
 
 
 @pytest.mark.parametrize("expected", [None, NAMES])
@@ -289,7 +290,7 @@ def test_a_gang_with_fewer_pods_than_it_needs_has_failed(expected: Any) -> None:
 def test_a_gang_that_still_has_as_many_pods_as_it_needs_runs_and_names_the_pod_that_is_gone() -> None:
     status = read_gang_pods(gang(3), [pod(f"trainer-{index}") for index in range(3)], NAMES)
     assert (status.state, status.reason) == (JobState.RUNNING, Reason.POD_GONE)
-    assert not reached(status, WaitGoal.RUNNING)
+    assert not reached(status, WaitFor.RUNNING)
 
 
 def test_what_is_expected_of_another_size_of_the_gang_is_not_believed() -> None:

@@ -1,0 +1,79 @@
+"""Run options of a launch that no manifest shows, for `torchx run`, components and the stack program."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from torchx_pulumi.model.options import option, option_table
+
+
+class OnRunningChange(str, Enum):
+    """What a launch does that would end a run which has not finished."""
+
+    FAIL = "fail"
+    """Stops, in preview as well, with a message about what would be lost."""
+    REPLACE = "replace"
+    """Deletes the run, waits until it is gone, and launches the new one."""
+    IGNORE = "ignore"
+    """Keeps the run as it was launched."""
+
+
+class WaitFor(str, Enum):
+    """How far a run must have come before the launch ends."""
+
+    CREATED = "created"
+    """Its objects are there."""
+    ADMITTED = "admitted"
+    """Its queue has let it in."""
+    RUNNING = "running"
+    """Its replicas run, or have run."""
+    COMPLETED = "completed"
+    """It has succeeded."""
+
+
+@option_table
+class LaunchOptions:
+    """Options of a launch on every surface."""
+
+    on_running_change: OnRunningChange = option(
+        "What a launch does that would end an unfinished run: `fail`, `replace` that run, or `ignore` the launch",
+        default=OnRunningChange.FAIL,
+    )
+    wait_for: WaitFor = option(
+        "How far the run must have come before the launch ends: `created`, `admitted`, `running` or `completed`",
+        default=WaitFor.CREATED,
+    )
+    timeout_s: int | None = option(
+        "Seconds that wait_for waits at most; the run goes on after it. Unset: no limit",
+        default=None,
+        torchx="wait_timeout_s",
+    )
+    kubeconfig: str | None = option(
+        "Path of the kubeconfig; programs also take its contents. Unset: KUBECONFIG, ~/.kube/config or the pod's own",
+        default=None,
+    )
+    kube_context: str | None = option("Context of the kubeconfig. Unset: its current one", default=None)
+    ui_url: str | None = option(
+        "Link to the app in a dashboard, with {namespace}, {name}, {scheduler}, {queue}. Unset: none",
+        default=None,
+        component=False,
+    )
+    log_archive: str | None = option(
+        "Archive that keeps the logs of deleted pods: a folder, or an s3://, gs:// or azblob:// URL. Unset: none",
+        default=None,
+    )
+
+
+@option_table
+class ProgramOptions(LaunchOptions):
+    """Options of a launch by a program: a component or the stack program."""
+
+    rerun: str | None = option("Any text; a new value launches a new run on purpose", default=None)
+    job_name: str | None = option(
+        "Fixed name of the job object, also of one to import. Unset: `<name>-<hash>`, new with every run",
+        default=None,
+        known=True,
+    )
+    delete_timeout_s: int | None = option(
+        "Seconds that a deletion may take. Unset: the provider's default, 600", default=None
+    )
