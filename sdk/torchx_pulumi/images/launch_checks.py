@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from torchx_pulumi.images.patching import unplanned
-from torchx_pulumi.images.plan import LOCAL_REPOSITORY
-from torchx_pulumi.images.planned import is_planned_name
+from torchx_pulumi.images.plan import LOCAL_REPOSITORY, is_patched
 from torchx_pulumi.images.reference import is_local_id, parse_reference, parse_repository
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
@@ -81,7 +80,7 @@ def refuse_unplanned(images: Sequence[str], repository: str | None) -> Sequence[
     unknown = []
     registry = RegistryClient(tries=1)
     for image in dict.fromkeys(images):
-        if not repository or not is_planned_name(image, repository):
+        if not repository or not is_patched(image, repository):
             continue
         try:
             found = registry.digest(parse_reference(image))

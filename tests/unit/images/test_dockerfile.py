@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from torchx_pulumi.images.dockerfile import DEFAULT, images_of
-from torchx_pulumi.images.variables import ExpansionError, expand
+from torchx_pulumi.images.dockerfile import DEFAULT, ExpansionError, expand, images_of
 from torchx_pulumi.model.errors import ImageError
 
 ARGS = {"IMAGE": "base:1", "WORKSPACE": "workspace"}

@@ -9,11 +9,15 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
 
 from torchx_pulumi.model.errors import ImageError
+
+Mark = tuple[int, int, int, int]
+"""Size, mtime and ctime in nanoseconds, inode. Equal marks mean equal bytes."""
 
 
 class FileKind(str, Enum):
@@ -38,8 +42,8 @@ class Found:
     executable: bool
     target: str = ""
     """Target of a link."""
-    mark: tuple[int, int, int, int] | None = None
-    """Size, mtime and ctime in nanoseconds, inode. Equal marks mean equal bytes. None: the source has no marks."""
+    mark: Mark | None = None
+    """None: the source has no marks."""
 
 
 class LocalSource:
@@ -68,7 +72,7 @@ class LocalSource:
             yield _found("", os.lstat(self._root), self._root)
             return
         prefix = f"{folder}/" if folder else ""
-        with os.scandir(os.path.join(self._root, folder) if folder else self._root) as entries:  # noqa: PTH118
+        with os.scandir(self._path(folder)) as entries:
             for entry in entries:
                 yield _found(prefix + entry.name, entry.stat(follow_symlinks=False), entry.path)
 
@@ -79,22 +83,19 @@ class LocalSource:
             OSError: The file cannot be read.
         """
         # Opening a pipe without a writer would block. A file may have been replaced by one, or link to one.
-        file = open(self._path(path), "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
+        at_once = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731
+        file = open(self._path(path), "rb", buffering=0, opener=at_once)  # noqa: SIM115
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
             raise OSError(errno.EINVAL, "is a socket, a pipe or a device", path)
         return file
 
-    def mark(self, path: str) -> tuple[int, int, int, int] | None:
+    def mark(self, path: str) -> Mark | None:
         """Return the current mark of a file."""
         return _mark(os.lstat(self._path(path)))
 
     def _path(self, path: str) -> str:
         return os.path.join(self._root, path) if path else self._root  # noqa: PTH118
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _found(path: str, status: os.stat_result, full: str) -> Found:
@@ -108,7 +109,7 @@ def _found(path: str, status: os.stat_result, full: str) -> Found:
     return Found(path, FileKind.SPECIAL, 0, False)
 
 
-def _mark(status: os.stat_result) -> tuple[int, int, int, int]:
+def _mark(status: os.stat_result) -> Mark:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
@@ -154,7 +155,7 @@ class FsspecSource:
         opened: IO[bytes] = self._fs.open(self._path(path), "rb")
         return opened
 
-    def mark(self, path: str) -> tuple[int, int, int, int] | None:  # noqa: ARG002  as of `LocalSource`
+    def mark(self, path: str) -> Mark | None:  # noqa: ARG002  as of `LocalSource`
         """Return None: stores have no common attribute of a file's version."""
         return None
 
@@ -169,7 +170,41 @@ class FsspecSource:
         return f"{self._root}/{path}" if path else self._root
 
 
+@dataclass(frozen=True, slots=True)
+class GeneratedFile:
+    """A file that this package adds to a context. Its methods are those of `LocalSource`."""
+
+    content: bytes
+    name: str = "generated"
+
+    def open(self, path: str) -> IO[bytes]:  # noqa: ARG002  as of `LocalSource`
+        """Return its content as a file."""
+        return BytesIO(self.content)
+
+    def mark(self, path: str) -> Mark | None:  # noqa: ARG002  as of `LocalSource`
+        """Return None: it is hashed each time."""
+        return None
+
+
 Source = LocalSource | FsspecSource
+"""Where the files of a workspace are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path of an image's context."""
+
+    path: str
+    """Path in the context, with `/`."""
+    found: Found
+    source: Source | GeneratedFile
+    sha256: str = ""
+    """SHA-256 of a file's content, 64 hex digits. Empty: not a file, or not hashed yet."""
+
+    @property
+    def is_generated(self) -> bool:
+        """Return whether this package made the file."""
+        return isinstance(self.source, GeneratedFile)
 
 
 def open_source(workspace: str) -> Source:
@@ -179,13 +214,9 @@ def open_source(workspace: str) -> Source:
         ImageError: The source does not exist, or cannot be opened.
     """
     if workspace.startswith("file://"):
-        return LocalSource(_path_of(workspace.removeprefix("file://")))
-    if "://" in workspace:
-        return FsspecSource(workspace)
-    return LocalSource(workspace)
-
-
-def _path_of(text: str) -> str:
-    """Return the path of a file URL. TorchX and fsspec do not encode it, other programs write `%20`."""
-    decoded = unquote(text, errors="surrogateescape")
-    return decoded if not Path(text).expanduser().exists() and Path(decoded).expanduser().exists() else text
+        text = workspace.removeprefix("file://")
+        # TorchX and fsspec do not encode the path of a file URL, other programs write `%20`.
+        decoded = unquote(text, errors="surrogateescape")
+        is_encoded = not Path(text).expanduser().exists() and Path(decoded).expanduser().exists()
+        return LocalSource(decoded if is_encoded else text)
+    return FsspecSource(workspace) if "://" in workspace else LocalSource(workspace)

@@ -13,16 +13,16 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from torchx_pulumi.images.content.archive import END, Member, joined, padded
-from torchx_pulumi.images.content.files import FileKind
-from torchx_pulumi.images.content.hashing import cache_folder, write_cache
+from torchx_pulumi.images.content.archive import END, Member, archive_of, joined, padded
+from torchx_pulumi.images.content.hashing import cache_folder, files_address, write_cache
+from torchx_pulumi.images.reference import DIGEST
 
 BLOCK: Final = 65_535
 """Bytes of a stored block: the most that deflate allows."""
@@ -32,9 +32,8 @@ _HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 """No name, time 0, unknown system."""
 _PIECE: Final = 4 * BLOCK
 """Bytes of a piece. Larger ones take more memory and no less time."""
-_VERSION: Final = 1
+_VERSION: Final = 2
 """Part of the key of the cache. It changes with the bytes of layers."""
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +49,12 @@ class LayerFacts:
     crc: int
     """CRC-32 of the archive."""
 
-    @property
-    def size(self) -> int:
-        """Return the bytes of the gzip stream."""
-        return len(_HEADER) + self.archive_size + _FRAME * _blocks(self.archive_size) + 8
-
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
     """A layer whose bytes are made from the files each time they are read."""
 
     members: Sequence[Member] = field(repr=False)
-    hashes: Mapping[str, str] = field(repr=False)
     facts: LayerFacts
 
     @property
@@ -72,7 +65,11 @@ class Layer:
     @property
     def size(self) -> int:
         """Return the bytes of the gzip stream."""
-        return self.facts.size
+        return len(_HEADER) + self.facts.archive_size + _FRAME * self._blocks + 8
+
+    @property
+    def _blocks(self) -> int:
+        return -(-self.facts.archive_size // BLOCK)
 
     @cached_property
     def _starts(self) -> array[int]:
@@ -81,12 +78,9 @@ class Layer:
 
     def read(self, offset: int = 0) -> Iterator[bytes]:
         """Yield the gzip stream from an offset. Files before the offset are not read."""
-        block = max(0, offset - len(_HEADER)) // (BLOCK + _FRAME)
+        block = min(max(0, offset - len(_HEADER)) // (BLOCK + _FRAME), self._blocks)
         skipped = offset - (len(_HEADER) + block * (BLOCK + _FRAME) if block else 0)
-        for piece in self._stream(min(block, _blocks(self.facts.archive_size))):
-            if skipped < len(piece):
-                yield piece[skipped:] if skipped else piece
-            skipped = max(0, skipped - len(piece))
+        return _without_first(self._stream(block), skipped)
 
     def _stream(self, block: int) -> Iterator[bytes]:
         """Yield the gzip stream from a block on. The first one follows the header."""
@@ -100,7 +94,7 @@ class Layer:
 
     def _archive(self, offset: int) -> Iterator[bytes]:
         if offset == 0:
-            yield from archive_of(self.members, self.hashes)
+            yield from archive_of(self.members)
             return
         starts = self._starts
         first = max(0, bisect_right(starts, offset) - 1)
@@ -112,46 +106,43 @@ class Layer:
             if skipped < padded(member.size):
                 # From within the padding on, there is nothing to read.
                 begin = min(skipped, member.size)
-                content = member.content(self.hashes, begin)
-                yield from _without_first(content, skipped - begin)
+                yield from _without_first(member.content(begin), skipped - begin)
             skipped = max(0, skipped - padded(member.size))
         yield END[skipped:]
 
 
-def known_layer(members: Sequence[Member], hashes: Mapping[str, str], word: str) -> Layer | None:
+def known_layer(members: Sequence[Member], word: str) -> Layer | None:
     """Return the layer of members if the user's cache knows it. No file is read.
 
     Args:
         members: Members in the order of the archive.
-        hashes: SHA-256 of every file by its path in the context.
         word: COPY or ADD. A layer of ADD is known only if no file of it is unpacked.
     """
     try:
-        read: Any = json.loads(_file(members, hashes, word).read_text("ascii"))
+        read: Any = json.loads(_cache_file(members, word).read_text("ascii"))
         check = read.pop("check")
         facts = LayerFacts(**read)
-        is_whole = all(_DIGEST.fullmatch(each) for each in (facts.digest, facts.diff_id))
-        if is_whole and check == _check(facts) and facts.archive_size % 512 == 0 and 0 <= facts.crc < 1 << 32:
-            return Layer(members=members, hashes=hashes, facts=facts)
+        if check == _check(facts) and re.fullmatch(DIGEST, facts.digest):
+            return Layer(members=members, facts=facts)
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         pass  # absent or damaged: the files are read
     return None
 
 
-def make_layer(members: Sequence[Member], hashes: Mapping[str, str], word: str) -> Layer:
+def make_layer(members: Sequence[Member], word: str) -> Layer:
     """Read the files of a layer and return it. The user's cache knows it from then on.
 
     Args:
         members: As for `known_layer`.
-        hashes: As for `known_layer`.
         word: As for `known_layer`.
 
     Raises:
         ImageError: A file changed after it was hashed, or can no longer be read.
     """
-    facts = _measure(members, hashes)
-    write_cache(_file(members, hashes, word), [json.dumps({**asdict(facts), "check": _check(facts)}).encode("ascii")])
-    return Layer(members=members, hashes=hashes, facts=facts)
+    facts = _measure(members)
+    content = json.dumps({**asdict(facts), "check": _check(facts)})
+    write_cache(_cache_file(members, word), [content.encode("ascii")])
+    return Layer(members=members, facts=facts)
 
 
 def _check(facts: LayerFacts) -> str:
@@ -159,33 +150,19 @@ def _check(facts: LayerFacts) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def _file(members: Iterable[Member], hashes: Mapping[str, str], word: str) -> Path:
+def _cache_file(members: Iterable[Member], word: str) -> Path:
     """Return the file of the cache. Its name is a hash of all that headers and contents are made of."""
     digest = hashlib.sha256(f"torchx-pulumi layer {_VERSION} {word}".encode())
+    digest.update(files_address(member.entry for member in members).encode())
     for member in members:
-        source = member.source
-        if isinstance(source, bytes):
-            what = ("e", len(source), hashlib.sha256(source).hexdigest())
-        elif source.found.kind is FileKind.FILE:
-            what = ("x" if source.found.executable else "f", source.found.size, hashes[source.path])
-        else:
-            what = ("d" if source.found.kind is FileKind.FOLDER else "l", 0, source.found.target)
-        digest.update(f"\0{member.path}\0{member.owner}\0{what}".encode("utf-8", "surrogateescape"))
+        digest.update(f"\0{member.path}\0{member.owner}".encode("utf-8", "surrogateescape"))
     return cache_folder().with_name("layers") / f"{digest.hexdigest()}.json"
 
 
-def archive_of(members: Iterable[Member], hashes: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield the archive of members."""
-    for member in members:
-        yield member.header()
-        yield from member.content(hashes)
-    yield END
-
-
-def _measure(members: Sequence[Member], hashes: Mapping[str, str]) -> LayerFacts:
+def _measure(members: Sequence[Member]) -> LayerFacts:
     archive, stream = hashlib.sha256(), hashlib.sha256(_HEADER)
     crc, size, before = 0, 0, b""
-    for piece in _cut(archive_of(members, hashes)):
+    for piece in _cut(archive_of(members)):
         archive.update(piece)
         crc = zlib.crc32(piece, crc)
         stream.update(_framed(before, is_last=False))
@@ -222,9 +199,6 @@ def _framed(piece: bytes, *, is_last: bool) -> bytes:
 
 def _without_first(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
     for piece in pieces:
-        yield piece[count:]
+        if count < len(piece):
+            yield piece[count:] if count else piece
         count = max(0, count - len(piece))
-
-
-def _blocks(size: int) -> int:
-    return -(-size // BLOCK)
