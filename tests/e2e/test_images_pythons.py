@@ -25,8 +25,8 @@ from torchx_pulumi.images.content.hashing import hash_files
 from torchx_pulumi.images.content.tree import read_tree
 from torchx_pulumi.images.content.archive import Member
 from torchx_pulumi.images.layers.layer import make_layer
-entries = read_tree(sys.argv[1]).entries
-layer = make_layer([Member("app/" + entry.path, entry) for entry in entries], hash_files(entries), "COPY")
+entries = hash_files(read_tree(sys.argv[1]).entries)
+layer = make_layer([Member("app/" + entry.path, entry) for entry in entries], "COPY")
 content = hashlib.sha256()
 for piece in layer.read():
     content.update(piece)
