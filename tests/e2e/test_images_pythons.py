@@ -31,7 +31,7 @@ content = hashlib.sha256()
 for piece in layer.read():
     content.update(piece)
 assert layer.digest == "sha256:" + content.hexdigest()
-print(layer.digest, layer.size, layer.facts.diff_id)
+print(layer.digest, layer.size, layer.diff_id)
 """
 
 

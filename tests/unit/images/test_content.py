@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.images import plan_patch
 from torchx_pulumi.images.content import files, hashing
-from torchx_pulumi.images.content.archive import Member, stream, tar_header
-from torchx_pulumi.images.content.files import Entry, FileKind, LocalSource
+from torchx_pulumi.images.content.archive import stream, tar_header
 from torchx_pulumi.images.content.hashing import files_address, hash_files
 from torchx_pulumi.images.content.tree import Tree, read_tree
 from torchx_pulumi.model.errors import ImageError
@@ -255,13 +254,6 @@ def test_headers_have_the_bytes_that_tarfile_makes(name: str, kind: bytes, size:
     )
     made = tar_header(name, kind, 0o755, size=size, target=target, owner=(owner, 0), modified=1_000_000_000)
     assert made == info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
-
-
-@given(NAMES, st.one_of(st.just(""), NAMES), st.sampled_from([FileKind.LINK, FileKind.FOLDER, FileKind.FILE]))
-def test_the_place_that_a_member_takes_is_known(name: str, target: str, kind: FileKind) -> None:
-    found = files.Found(name, kind, 8**11 if kind is FileKind.FILE else 0, False, target=target)
-    member = Member(name, Entry(name, found, LocalSource("/"), "a" * 64))
-    assert member.stored_size == len(member.header()) + member.size
 
 
 class Opened:

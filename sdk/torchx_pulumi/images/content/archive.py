@@ -51,15 +51,6 @@ class Member:
         return self.entry.found.size if self.entry.found.kind is FileKind.FILE else 0
 
     @property
-    def stored_size(self) -> int:
-        """Return the bytes in the archive: header and content, in whole blocks."""
-        # Only longer names, and larger numbers, have further blocks.
-        target = self.entry.found.target
-        is_short = len(self.path) < _LONGEST_NAME and self.path.isascii() and len(target) * 4 < _LONGEST_NAME
-        is_plain = is_short and self.size <= _MOST_BYTES and max(self.owner) <= _MOST_ID
-        return (tarfile.BLOCKSIZE if is_plain else len(self.header())) + padded(self.size)
-
-    @property
     def modified(self) -> int:
         """Return its time in seconds since 1970: of a file, a number between 1980 and 2020 made of its hash."""
         if self.entry.found.kind is not FileKind.FILE:
@@ -78,16 +69,15 @@ class Member:
             self.path, kind, mode, size=self.size, target=found.target, owner=self.owner, modified=self.modified
         )
 
-    def content(self, offset: int = 0) -> Iterator[bytes]:
-        """Yield its content from an offset, filled up to whole blocks.
+    def content(self) -> Iterator[bytes]:
+        """Yield its content, filled up to whole blocks.
 
         Raises:
-            ImageError: The file changed after it was hashed, or can no longer be read. A file that is not read from
-                its beginning is not compared.
+            ImageError: The file changed after it was hashed, or can no longer be read.
         """
         if self.entry.found.kind is FileKind.FILE:
-            yield from _content(self.entry, offset)
-        yield bytes(min(-self.size % tarfile.BLOCKSIZE, max(0, padded(self.size) - offset)))
+            yield from _content(self.entry)
+        yield bytes(-self.size % tarfile.BLOCKSIZE)
 
 
 def tar_header(
@@ -115,11 +105,6 @@ def tar_header(
     numbers = b"%07o\0%07o\0%07o\0%011o\0%011o\0" % (mode, *owner, size, modified)
     checksum = sum(name) + sum(numbers) + sum(kind) + sum(link) + _REST_SUM
     return b"%b%b%06o\0 %b%b%b" % (name.ljust(100, b"\0"), numbers, checksum, kind, link.ljust(100, b"\0"), _REST)
-
-
-def padded(size: int) -> int:
-    """Return the bytes of a content in an archive, which has whole blocks."""
-    return size + -size % tarfile.BLOCKSIZE
 
 
 def archive_of(members: Iterable[Member]) -> Iterator[bytes]:
@@ -156,12 +141,10 @@ def joined(pieces: Iterable[bytes], least: int) -> Iterator[bytes]:
         yield b"".join(gathered)
 
 
-def _content(entry: Entry, offset: int) -> Iterator[bytes]:
-    digest, size = hashlib.sha256(), offset
+def _content(entry: Entry) -> Iterator[bytes]:
+    digest, size = hashlib.sha256(), 0
     try:
         with entry.source.open(entry.found.path) as file:
-            if offset:
-                file.seek(offset)
             for chunk in chunks(file):
                 digest.update(chunk)
                 kept = chunk[: max(0, entry.found.size - size)]
@@ -169,7 +152,7 @@ def _content(entry: Entry, offset: int) -> Iterator[bytes]:
                 yield kept
     except OSError as error:
         raise ImageError(f"{entry.path!a}: can no longer be read ({error.strerror or error}); run again") from error
-    if size != max(offset, entry.found.size) or (offset == 0 and digest.hexdigest() != entry.sha256):
+    if digest.hexdigest() != entry.sha256:
         raise ImageError(
             f"{entry.path!a}: changed after it was hashed, so the image would not match its tag; "
             "run again when nothing writes to the workspace"

@@ -123,7 +123,7 @@ def compose(
     config["created"] = created
     config["history"] = [*(base_config.get("history") or []), *work.history]
     below = (base_config.get("rootfs") or {}).get("diff_ids") or []
-    config["rootfs"] = {"type": "layers", "diff_ids": [*below, *(each.facts.diff_id for each in work.layers)]}
+    config["rootfs"] = {"type": "layers", "diff_ids": [*below, *(each.diff_id for each in work.layers)]}
     return _image(base, config, work.layers, where)
 
 
