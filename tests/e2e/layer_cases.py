@@ -120,8 +120,6 @@ class Writer:
     def write(self) -> str:
         chance = self._chance
         lines = ["# a comment", "ARG IMAGE", "ARG EARLY=early", "FROM scratch" if self._is_scratch else "FROM $IMAGE"]
-        if chance.random() < 0.1:
-            lines[0] = "# escape=`"
         lines += ["ARG SOURCE=unused", "ARG NUMBER", "ARG EARLY", "ARG ABSENT", "ENV PLACE=/opt/place"]
         steps = [self._copy, self._copy, self._copy, self._setting, self._setting]
         lines += [chance.choice(steps)() for _ in range(chance.randint(2, 9))]
@@ -131,8 +129,7 @@ class Writer:
                     ["WORKDIR /last", "WORKDIR sub/./er", "WORKDIR $PLACE", 'WORKDIR "a b"', "WORKDIR /a/../b/"]
                 )
             )
-        text = "\n".join(lines) + chance.choice(["", "\n", "\n\n# end\n"])
-        return text.replace("\\", "`") if lines[0] == "# escape=`" else text
+        return "\n".join(lines) + chance.choice(["", "\n", "\n\n# end\n"])
 
     def _copy(self) -> str:
         chance = self._chance

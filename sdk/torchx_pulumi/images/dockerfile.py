@@ -23,10 +23,11 @@ SEPARATORS: Final = re.compile(r"[\t\v\f\r ]+")
 """Blanks between words of an instruction."""
 BLANKS: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """Characters that Go trims. Python would also trim \\x1c to \\x1f."""
-_SPECIAL: Final = "@*#?-$!0"
-"""Special parameters of a shell. They are names of one character."""
+_NAME: Final = re.compile(r"[0-9]+|[@*#?$!-]|\w+")
+"""Name of a variable, or a special parameter of a shell."""
 _DIRECTIVE: Final = re.compile(r"^#\s*([a-zA-Z][a-zA-Z0-9]*)\s*=\s*(.+?)\s*$", re.ASCII)
 _DIRECTIVES: Final = ("escape", "syntax", "check")
+_CONTINUED: Final = re.compile(r"\\[ \t]*$")
 _FLAG: Final = re.compile(r"(--\S*)[\t\v\f\r ]*")
 
 
@@ -44,8 +45,6 @@ class Instruction:
     """The text after the name and the options."""
     text: str
     """The whole instruction as it is written."""
-    escape: str
-    """Escape character of the Dockerfile."""
 
 
 def directives(text: str) -> dict[str, str]:
@@ -65,9 +64,7 @@ def directives(text: str) -> dict[str, str]:
 
 def instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile. Comments and empty lines are skipped."""
-    escape = directives(text).get("escape", "\\")
     begin, joined = 0, ""
-    continued = re.compile(re.escape(escape) + r"[ \t]*$")
     lines = text.removeprefix("\ufeff").split("\n")
     for number, line in enumerate(lines, 1):
         line = line.removesuffix("\r")
@@ -76,43 +73,43 @@ def instructions(text: str) -> Iterator[Instruction]:
             continue
         if not blank:
             begin = begin or number
-        cut = continued.sub("", line)
+        cut = _CONTINUED.sub("", line)
         joined += cut
         if cut != line and number < len(lines):
             continue
         if joined.strip(BLANKS):
-            yield _instruction(begin, joined.strip(BLANKS), escape)
+            yield _instruction(begin, joined.strip(BLANKS))
         begin, joined = 0, ""
     if joined.strip(BLANKS):
-        yield _instruction(begin, joined.strip(BLANKS), escape)
+        yield _instruction(begin, joined.strip(BLANKS))
 
 
-def _instruction(line: int, text: str, escape: str) -> Instruction:
+def _instruction(line: int, text: str) -> Instruction:
     word, rest = [*SEPARATORS.split(text, maxsplit=1), ""][:2]
     rest, flags = rest.strip(BLANKS), []
     while found := _FLAG.match(rest):
         flags.append(found[1])
         rest = rest[found.end() :]
-    return Instruction(line=line, word=word.upper(), flags=tuple(flags), rest=rest, text=text, escape=escape)
+    return Instruction(line=line, word=word.upper(), flags=tuple(flags), rest=rest, text=text)
 
 
-def assignments(rest: str, escape: str) -> list[tuple[str, str | None]]:
+def assignments(rest: str) -> list[tuple[str, str | None]]:
     """Return the names and values of an ARG as they are written. A name without `=` has None."""
-    pairs = (word.partition("=") for word in split_words(rest, escape))
+    pairs = (word.partition("=") for word in split_words(rest))
     return [(name, value if equals else None) for name, equals, value in pairs]
 
 
-def split_words(rest: str, escape: str) -> list[str]:
+def split_words(rest: str) -> list[str]:
     r"""Split a text at blanks that are neither quoted nor escaped. Quotes and escapes stay.
 
-    >>> split_words("a='b c' d\\ e", "\\")
+    >>> split_words("a='b c' d\\ e")
     ["a='b c'", 'd\\ e']
     """
     words, word, quote, index = [], "", "", 0
     while index < len(rest):
         character = rest[index]
         index += 1
-        if character == escape and quote != "'":
+        if character == "\\" and quote != "'":
             if index < len(rest):
                 word += character + rest[index]
                 index += 1
@@ -137,8 +134,10 @@ def images_of(text: str, build_args: Mapping[str, str], where: str) -> list[str]
         where: Name of the file in messages.
 
     Raises:
-        ImageError: There is no FROM, or the argument of one has no value.
+        ImageError: There is no FROM, the argument of one has no value, or the file has another escape character.
     """
+    if directives(text).get("escape", "\\") != "\\":
+        raise ImageError(f"{where}: has another escape character (`# escape=`), which is not supported; use `\\`")
     known: dict[str, str] = {}
     stages: list[str] = []
     images: list[str] = []
@@ -174,7 +173,7 @@ def uses_role_image(text: str) -> bool:
     begun = False
     for step in instructions(text):
         begun = begun or step.word == "FROM"
-        is_declared = step.word == "ARG" and not begun and [name for name, _ in assignments(step.rest, step.escape)]
+        is_declared = step.word == "ARG" and not begun and [name for name, _ in assignments(step.rest)]
         if step.word != "FROM" and is_declared != ["IMAGE"] and re.search(r"\bIMAGE\b", step.rest):
             return True
     return False
@@ -189,7 +188,7 @@ def first_arguments(
         ImageError: A value cannot be expanded.
     """
     found: dict[str, str] = {}
-    for name, default in assignments(step.rest, step.escape):
+    for name, default in assignments(step.rest):
         value = build_args.get(name)
         if value is None and default is not None:
             value = _expanded(step, default, known, where)
@@ -200,7 +199,7 @@ def first_arguments(
 
 def _expanded(step: Instruction, word: str, values: Mapping[str, str], where: str) -> str:
     try:
-        return expand(word, values, step.escape)
+        return expand(word, values)
     except ExpansionError as error:
         raise ImageError(f"{where} line {step.line}: {step.word}: {error}; write it in another form") from error
 
@@ -209,7 +208,7 @@ class ExpansionError(ValueError):
     """A word that cannot be expanded. The text says why, without any value."""
 
 
-def expand(word: str, values: Mapping[str, str], escape: str = "\\") -> str:
+def expand(word: str, values: Mapping[str, str]) -> str:
     r"""Return a word without quotes and escapes, with its variables replaced.
 
     >>> expand("$a-${b:-x}-${a:+y}-'$a'-\\$a", {"a": "1"})
@@ -218,15 +217,14 @@ def expand(word: str, values: Mapping[str, str], escape: str = "\\") -> str:
     Args:
         word: The word as it is written.
         values: Values of variables. The value of an unknown variable is empty.
-        escape: Escape character of the Dockerfile.
 
     Raises:
         ExpansionError: Quotes or braces are not closed, or a form of `${...}` is not supported.
     """
-    return "".join(text for text, _ in _read(word, values, escape))
+    return "".join(text for text, _ in _read(word, values))
 
 
-def expand_words(word: str, values: Mapping[str, str], escape: str = "\\") -> list[str]:
+def expand_words(word: str, values: Mapping[str, str]) -> list[str]:
     """Return the words of a text after expansion. Blanks of unquoted variables separate words, too.
 
     >>> expand_words("$ports '1 2'", {"ports": "80 443"})
@@ -236,7 +234,7 @@ def expand_words(word: str, values: Mapping[str, str], escape: str = "\\") -> li
         ExpansionError: As `expand`.
     """
     words, current, begun = [], "", False
-    for text, is_quoted in _read(word, values, escape):
+    for text, is_quoted in _read(word, values):
         for character in text:
             if is_quoted or character not in BLANKS:
                 current, begun = current + character, True
@@ -246,101 +244,79 @@ def expand_words(word: str, values: Mapping[str, str], escape: str = "\\") -> li
     return [*words, *([current] if current else [])]
 
 
-def _read(word: str, values: Mapping[str, str], escape: str) -> list[tuple[str, bool]]:
+def _read(word: str, values: Mapping[str, str]) -> list[tuple[str, bool]]:
     try:
-        return _Words(word, values, escape).read()
+        return _pieces(word, 0, values, "")[0]
     except RecursionError as error:
         raise ExpansionError("`${...}` are nested too deeply") from error
 
 
-class _Words:
-    """A word that is read from left to right."""
-
-    def __init__(self, word: str, values: Mapping[str, str], escape: str) -> None:
-        self._word, self._values, self._escape = word, values, escape
-        self._at = 0
-
-    def read(self, stop: str = "") -> list[tuple[str, bool]]:
-        """Return the pieces up to a character, and whether each one is quoted or escaped."""
-        pieces: list[tuple[str, bool]] = []
-        while self._at < len(self._word):
-            character = self._next()
-            if character == stop:
-                return pieces
-            if character == "'":
-                pieces.append((self._single_quoted(), True))
-            elif character == '"':
-                pieces.append((self._double_quoted(), True))
-            elif character == "$":
-                pieces.append((self._variable(), False))
-            elif character == self._escape:
-                pieces.append((self._next(), True))
-            else:
-                pieces.append((character, False))
-        if stop:
-            raise ExpansionError("a `${` has no `}`")
-        return pieces
-
-    def _next(self) -> str:
-        character = self._word[self._at : self._at + 1]
-        self._at += 1
-        return character
-
-    def _peek(self) -> str:
-        return self._word[self._at : self._at + 1]
-
-    def _single_quoted(self) -> str:
-        end = self._word.find("'", self._at)
-        if end < 0:
-            raise ExpansionError("a quote `'` is not closed")
-        begin, self._at = self._at, end + 1
-        return self._word[begin:end]
-
-    def _double_quoted(self) -> str:
-        made: list[str] = []
-        while self._at < len(self._word):
-            character = self._next()
-            if character == '"':
-                return "".join(made)
-            if character == "$":
-                made.append(self._variable())
-            elif character == self._escape and not self._peek():
-                break
-            elif character == self._escape and self._peek() in f'"${self._escape}':
-                made.append(self._next())
-            else:
-                made.append(character)
-        raise ExpansionError('a quote `"` is not closed')
-
-    def _variable(self) -> str:
-        if self._peek() != "{":
-            name = self._name()
-            return self._values.get(name, "") if name else "$"
-        self._at += 1
-        name = self._name() if self._peek() not in ("", "{", "}", ":") else ""
-        how = self._next()
-        if not name or not how:
-            raise ExpansionError("`${` is not followed by a name and `}`")
-        value = self._values.get(name, "")
-        if how == "}":
-            return value
-        how += self._next() if how == ":" else ""
-        if how not in (":-", ":+"):
-            # Releases of Docker differ in the other forms.
-            raise ExpansionError(
-                f"`${{{name}{how}...}}` is not one of `${{NAME}}`, `${{NAME:-WORD}}`, `${{NAME:+WORD}}`"
-            )
-        word = "".join(text for text, _ in self.read("}"))
-        return (value or word) if how == ":-" else (word if value else "")
-
-    def _name(self) -> str:
-        begin = self._at
-        if self._peek().isdigit():
-            while self._peek().isdigit():
-                self._at += 1
-        elif self._peek() and self._peek() in _SPECIAL:
-            self._at += 1
+def _pieces(word: str, at: int, values: Mapping[str, str], stop: str) -> tuple[list[tuple[str, bool]], int]:
+    """Return the pieces from a position up to a character, whether each is quoted or escaped, and the position."""
+    pieces: list[tuple[str, bool]] = []
+    while at < len(word):
+        character = word[at]
+        at += 1
+        if character == stop:
+            return pieces, at
+        if character == "'":
+            end = word.find("'", at)
+            if end < 0:
+                raise ExpansionError("a quote `'` is not closed")
+            pieces.append((word[at:end], True))
+            at = end + 1
+        elif character == '"':
+            text, at = _double_quoted(word, at, values)
+            pieces.append((text, True))
+        elif character == "$":
+            text, at = _variable(word, at, values)
+            pieces.append((text, False))
+        elif character == "\\":
+            pieces.append((word[at : at + 1], True))
+            at += 1
         else:
-            while self._peek().isalnum() or self._peek() == "_":
-                self._at += 1
-        return self._word[begin : self._at]
+            pieces.append((character, False))
+    if stop:
+        raise ExpansionError("a `${` has no `}`")
+    return pieces, at
+
+
+def _double_quoted(word: str, at: int, values: Mapping[str, str]) -> tuple[str, int]:
+    made = ""
+    while at < len(word):
+        character, following = word[at], word[at + 1 : at + 2]
+        at += 1
+        if character == '"':
+            return made, at
+        if character == "$":
+            text, at = _variable(word, at, values)
+            made += text
+        elif character == "\\" and following and following in '"$\\':
+            made += following
+            at += 1
+        elif character == "\\" and not following:
+            break
+        else:
+            made += character
+    raise ExpansionError('a quote `"` is not closed')
+
+
+def _variable(word: str, at: int, values: Mapping[str, str]) -> tuple[str, int]:
+    """Return the value of the variable whose `$` is before a position."""
+    if word[at : at + 1] != "{":
+        found = _NAME.match(word, at)
+        return (values.get(found[0], ""), found.end()) if found else ("$", at)
+    found = _NAME.match(word, at + 1)
+    if found is None or found.end() == len(word):
+        raise ExpansionError("`${` is not followed by a name and `}`")
+    name, at = found[0], found.end() + 1
+    how, value = word[at - 1], values.get(name, "")
+    if how == "}":
+        return value, at
+    how += word[at : at + 1] if how == ":" else ""
+    if how not in (":-", ":+"):
+        # Releases of Docker differ in the other forms.
+        raise ExpansionError(f"`${{{name}{how}...}}` is not one of `${{NAME}}`, `${{NAME:-WORD}}`, `${{NAME:+WORD}}`")
+    pieces, at = _pieces(word, at + 1, values, "}")
+    other = "".join(text for text, _ in pieces)
+    return ((value or other) if how == ":-" else (other if value else "")), at

@@ -8,7 +8,6 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -18,10 +17,8 @@ from torchx_pulumi.storage.files import replacing
 
 CHUNK: Final = 1 << 20
 """Bytes of one read."""
-_HEADER: Final = b'{"version":2}\n'
-"""First line of a cache. It changes with the format."""
-_BATCH: Final = 1000
-"""Files in one line of a cache."""
+_CACHE_VERSION: Final = 3
+"""First value of a cache. It changes with the format."""
 _DIGITS: Final = 64
 """Length of a hash."""
 _FINE_NS: Final = 20_000_000
@@ -87,13 +84,7 @@ class HashCache:
     def save(self) -> None:
         """Write the used entries. Entries of deleted files are dropped."""
         if self._used != self._known:
-            write_cache(self._file, self._lines())
-
-    def _lines(self) -> Iterator[bytes]:
-        yield _HEADER
-        files = iter(self._used.items())
-        while batch := dict(islice(files, _BATCH)):
-            yield json.dumps(batch, separators=(",", ":")).encode("ascii") + b"\n"
+            write_cache(self._file, [json.dumps([_CACHE_VERSION, self._used], separators=(",", ":")).encode("ascii")])
 
 
 def _noted(mark: Mark, digest: str) -> str:
@@ -101,16 +92,16 @@ def _noted(mark: Mark, digest: str) -> str:
 
 
 def _load(file: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
-    try:
-        with file.open("rb") as lines:
-            # A file of another release is ignored, and one that is damaged.
-            if next(lines, b"") == _HEADER:
-                for line in lines:
-                    found.update(json.loads(line))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return {}
-    return found if all(isinstance(each, str) for each in found.values()) else {}
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        # A file of another release is ignored, and one that is damaged.
+        version, found = json.loads(file.read_bytes())
+        if (
+            version == _CACHE_VERSION
+            and isinstance(found, dict)
+            and all(isinstance(each, str) for each in found.values())
+        ):
+            return found
+    return {}
 
 
 def hash_files(entries: Sequence[Entry]) -> list[Entry]:

@@ -77,16 +77,12 @@ def unsupported(text: str, where: str) -> list[str]:
 
 
 def _reasons(text: str) -> Iterator[tuple[int, str]]:
-    for name, value in directives(text).items():
-        if name != "escape":
-            yield 1, f"`# {name}=` chooses the frontend of BuildKit"
-        elif value not in ("\\", "`"):
-            yield 1, "`# escape=` is neither \\ nor `"
-    escape = directives(text).get("escape", "\\")
+    for name in directives(text).keys() - {"escape"}:
+        yield 1, f"`# {name}=` chooses the frontend of BuildKit"
     for number, line in enumerate(text.split("\n"), 1):
         is_comment = line.lstrip(BLANKS).startswith("#")
-        if line.rstrip("\r\t ").endswith(2 * escape) and not is_comment:
-            yield number, f"the line ends in `{2 * escape}`, which releases of Docker read differently"
+        if line.rstrip("\r\t ").endswith("\\\\") and not is_comment:
+            yield number, "the line ends in `\\\\`, which releases of Docker read differently"
     stages = 0
     for step in instructions(text):
         stages += step.word == "FROM"
@@ -166,8 +162,8 @@ class Interpreter:
             values[name] = value
         return values
 
-    def _expand(self, step: Instruction, word: str) -> str:
-        return expand(word, self._values(), step.escape)
+    def _expand(self, word: str) -> str:
+        return expand(word, self._values())
 
     def _from(self, step: Instruction) -> None:  # noqa: ARG002  the base is known
         self.is_begun = True
@@ -176,16 +172,12 @@ class Interpreter:
         if not self.is_begun:
             self._first.update(first_arguments(step, self._first, self._given, self._where))
             return
-        written = assignments(step.rest, step.escape)
-        self._declared |= self._expanded(step, [(name, default) for name, default in written])
+        self._declared |= self._expanded(assignments(step.rest))
 
-    def _expanded(self, step: Instruction, pairs: Sequence[tuple[str, str | None]]) -> dict[str, str | None]:
+    def _expanded(self, pairs: Sequence[tuple[str, str | None]]) -> dict[str, str | None]:
         """Return names and values after expansion, all of them with the values before the instruction."""
         values = self._values()
-        found = {
-            expand(name, values, step.escape): None if value is None else expand(value, values, step.escape)
-            for name, value in pairs
-        }
+        found = {expand(name, values): None if value is None else expand(value, values) for name, value in pairs}
         if "" in found:
             raise NeedsDaemonError("has an empty name")
         return found
@@ -203,18 +195,18 @@ class Interpreter:
 
     def _pairs(self, step: Instruction) -> dict[str, str | None]:
         """Return the pairs of ENV or LABEL: `NAME=VALUE ...`, or `NAME VALUE`."""
-        if "=" in split(step.rest, step.escape)[0]:
-            written = assignments(step.rest, step.escape)
+        if "=" in split(step.rest)[0]:
+            written = assignments(step.rest)
             if not all(value is not None for _, value in written):
                 raise NeedsDaemonError("has a word without `=`")
-            return self._expanded(step, written)
+            return self._expanded(written)
         name, *value = SEPARATORS.split(step.rest, maxsplit=1)
         if not value:
             raise NeedsDaemonError("has a name without a value")
-        return self._expanded(step, [(name, value[0])])
+        return self._expanded([(name, value[0])])
 
     def _workdir(self, step: Instruction) -> None:
-        folder = self._expand(step, step.rest)
+        folder = self._expand(step.rest)
         if not folder:
             raise NeedsDaemonError("has an empty path")
         if not folder.startswith("/"):
@@ -223,12 +215,12 @@ class Interpreter:
         self.folders[absolute(folder)] = step.line
 
     def _user(self, step: Instruction) -> None:
-        self.config["User"] = self._expand(step, step.rest)
+        self.config["User"] = self._expand(step.rest)
 
     def _expose(self, step: Instruction) -> None:
         ports = dict(self.config.get("ExposedPorts") or {})
         for written in SEPARATORS.split(step.rest):
-            for port in expand_words(written, self._values(), step.escape):
+            for port in expand_words(written, self._values()):
                 ports.update({each: {} for each in _ports(port)})
         self.config["ExposedPorts"] = ports
 
@@ -251,7 +243,7 @@ class Interpreter:
 
     def _copy(self, step: Instruction) -> Copy:
         words = _json_list(step.rest)
-        paths = [self._expand(step, word) for word in (SEPARATORS.split(step.rest) if words is None else words)]
+        paths = [self._expand(word) for word in (SEPARATORS.split(step.rest) if words is None else words)]
         if len(paths) < 2:
             raise NeedsDaemonError("needs a source and a destination")
         if not all(paths):
@@ -260,7 +252,7 @@ class Interpreter:
             raise NeedsDaemonError("downloads a source")
         owner = None
         for flag in step.flags:
-            written = self._expand(step, flag.removeprefix(_CHOWN))
+            written = self._expand(flag.removeprefix(_CHOWN))
             numbers = _OWNER.fullmatch(written)
             if numbers is None:
                 raise NeedsDaemonError(f"has --chown={written}, and the numbers of names are in the base's files")

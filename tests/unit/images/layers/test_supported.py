@@ -15,7 +15,7 @@ from tests.unit.images.layers.images import build, make_base
     "text",
     [
         DEFAULT,
-        "# escape=`\nFROM a AS b\nCOPY --chown=1:2 a `\n b `\n# comment\n  c/\n",
+        "FROM a AS b\nCOPY --chown=1:2 a \\\n b \\\n# comment\n  c/\n",
         "ARG A\nARG B=1\nFROM a\nENV x y z\nENV a=b\n",
         "FROM a\nLABEL a=b\nUSER 1\nEXPOSE 80\nCMD []\nENTRYPOINT a\nWORKDIR /a\nADD a /b/",
         "from a\ncopy . .\n",
