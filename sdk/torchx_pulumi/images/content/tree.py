@@ -14,7 +14,6 @@ from torchx_pulumi.images.content.ignore import (
     DEFAULTS,
     ENVIRONMENT_FILE,
     IGNORE_FILE,
-    DockerRules,
     Rules,
     docker_rules,
     torchx_rules,
@@ -66,7 +65,7 @@ def read_tree(
         raise ImageError("workspace is empty; name a folder, or give no workspace to run the image as it is")
     sources = [(open_source(place), _destination(place, to)) for place, to in places.items()]
     text = _read_text(sources, IGNORE_FILE)
-    rules: Rules = (docker_rules if ignore_rules == "docker" else torchx_rules)(text, DEFAULTS)
+    rules = (docker_rules if ignore_rules == "docker" else torchx_rules)(text, DEFAULTS)
     walk = _Walk(rules, _rules_of_the_daemon(text), {IGNORE_FILE, *([dockerfile] if dockerfile else [])})
     for source, prefix in sources:
         walk.add(source, prefix)
@@ -84,14 +83,14 @@ def read_tree(
     )
 
 
-def _rules_of_the_daemon(text: str) -> DockerRules:
+def _rules_of_the_daemon(text: str) -> Rules:
     """Return the rules by which the daemon removes the Dockerfile and `.dockerignore` from the context.
 
     It reads them as Docker does, also if the workspace is read by TorchX's rules. It skips a file with wrong lines.
     """
     with contextlib.suppress(ImageError):
         return docker_rules(text)
-    return DockerRules([])
+    return docker_rules("")
 
 
 def path_order(path: str) -> bytes:
@@ -110,7 +109,7 @@ def _destination(place: str, to: str) -> str:
 class _Walk:
     """The entries of the sources that were walked so far."""
 
-    def __init__(self, rules: Rules, of_the_daemon: DockerRules, keep: set[str]) -> None:
+    def __init__(self, rules: Rules, of_the_daemon: Rules, keep: set[str]) -> None:
         self._rules, self._of_the_daemon, self._keep = rules, of_the_daemon, keep
         self.left_out: set[str] = set()
         """Paths that are excluded by default, without their contents."""
