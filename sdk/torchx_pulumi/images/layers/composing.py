@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torchx_pulumi.images.content.files import Entry
@@ -47,18 +46,6 @@ _COMPRESSED: Final = (b"\x1f\x8b\x08", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\x
 """First bytes of gzip, bzip2, xz and zstd, which ADD unpacks if they contain an archive."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Work:
-    """What the instructions so far have made."""
-
-    layers: list[Layer] = field(default_factory=list)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    """Why the daemon is needed."""
-    errors: list[str] = field(default_factory=list)
-    """What the user must change."""
-
-
 def compose(
     base: BaseImage | None,
     *,
@@ -89,9 +76,12 @@ def compose(
     base_config = base.config if base is not None else _scratch(platform)
     own = base_config.get("config") or {}
     created = base_config.get("created") or EPOCH
-    work = _Work()
+    layers: list[Layer] = []
+    history: list[dict[str, Any]] = []
+    problems: list[str] = []  # why the daemon is needed
+    errors: list[str] = []  # what the user must change
     if own.get("OnBuild"):
-        work.problems.append("the base has ONBUILD instructions, which need the builder docker")
+        problems.append("the base has ONBUILD instructions, which need the builder docker")
     interpreter, context = Interpreter(own, build_args, where), Context(entries)
     known = KnownPaths(is_complete=base is None)
     known.add_folder(absolute(own.get("WorkingDir") or "/"))
@@ -102,29 +92,29 @@ def compose(
                 known.add_folder(folder)
             layer = None if copy is None else _layer(copy, context, known)
         except NeedsDaemonError as error:
-            work.problems.append(f"{where} line {step.line}: {step.word} {error}, which needs the builder docker")
+            problems.append(f"{where} line {step.line}: {step.word} {error}, which needs the builder docker")
             continue
         except ImageError as error:
-            work.errors.append(f"{where} line {step.line}: {step.word}: {error}")
+            errors.append(f"{where} line {step.line}: {step.word}: {error}")
             continue
         if layer is not None:
-            work.layers.append(layer)
+            layers.append(layer)
         if interpreter.is_begun and step.word != "FROM":
             # The text of the instruction has no values of build arguments.
             empty = {"empty_layer": True} if layer is None else {}
-            work.history.append({"created": created, "created_by": step.text, **empty})
-    work.problems += _left_empty(interpreter, work.layers, absolute(own.get("WorkingDir") or "/"), where)
-    if work.problems:
-        raise UnsupportedError(work.problems)
-    if work.errors:
-        raise ImageError("\n".join(work.errors))
+            history.append({"created": created, "created_by": step.text, **empty})
+    problems += _left_empty(interpreter, layers, absolute(own.get("WorkingDir") or "/"), where)
+    if problems:
+        raise UnsupportedError(problems)
+    if errors:
+        raise ImageError("\n".join(errors))
     config = {key: value for key, value in base_config.items() if key not in _DROPPED}
     config["config"] = _without_nothing({**interpreter.config, "Image": ""}, labels)
     config["created"] = created
-    config["history"] = [*(base_config.get("history") or []), *work.history]
+    config["history"] = [*(base_config.get("history") or []), *history]
     below = (base_config.get("rootfs") or {}).get("diff_ids") or []
-    config["rootfs"] = {"type": "layers", "diff_ids": [*below, *(each.diff_id for each in work.layers)]}
-    return _image(base, config, work.layers, where)
+    config["rootfs"] = {"type": "layers", "diff_ids": [*below, *(each.diff_id for each in layers)]}
+    return _image(base, config, layers, where)
 
 
 def _left_empty(interpreter: Interpreter, layers: Sequence[Layer], first: str, where: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -100,14 +100,9 @@ class KnownPaths:
         self.is_complete = is_complete
         """There are no other files: the image begins with `FROM scratch`."""
         self._kinds = {"/": FileKind.FOLDER}
-        self._copied: list[Sequence[Member]] = []
 
     def kind(self, path: str) -> FileKind | None:
         """Return the kind of a path. None: it is not known."""
-        for members in self._copied:
-            for member in members:
-                self._add(member)
-        self._copied.clear()
         return self._kinds.get(path)
 
     def is_folder(self, path: str) -> bool:
@@ -116,24 +111,35 @@ class KnownPaths:
 
     def add_folder(self, path: str) -> None:
         """Note a folder and those above it."""
-        while self.kind(path) is None:
+        while path not in self._kinds:
             self._kinds[path] = FileKind.FOLDER
             path = posixpath.dirname(path)
 
-    def add_copied(self, members: Sequence[Member]) -> None:
-        """Note the members of a layer. They are looked at when a path is asked for: most images have one copy."""
-        self._copied.append(members)
+    def add_copied(self, members: Mapping[str, Member]) -> None:
+        """Note the members of a layer.
 
-    def _add(self, member: Member) -> None:
-        path, kind = f"/{member.path}", member.entry.found.kind
-        if kind is not FileKind.FOLDER and self._kinds.get(path) is FileKind.FOLDER:
-            for below in [each for each in self._kinds if each.startswith(f"{path}/")]:
-                del self._kinds[below]
-        self._kinds[path] = kind
-        above = posixpath.dirname(path)
-        while above not in self._kinds:
-            self._kinds[above] = FileKind.FOLDER
-            above = posixpath.dirname(above)
+        Raises:
+            NeedsDaemonError: A member would hide a link of the base, or a folder replaces a link or a file of an
+                earlier instruction. The text names it.
+        """
+        hidden = [] if self.is_complete else [link for link in SYSTEM_LINKS if link[1:] in members]
+        if hidden:
+            raise NeedsDaemonError(
+                f"puts {members[hidden[0][1:]].entry.path!a} of the workspace in the place of {hidden[0]}, where many "
+                "images have a link to what they need; copy into a folder of its own, as with `WORKDIR /app`"
+            )
+        for path, member in members.items():
+            place, kind = f"/{path}", member.entry.found.kind
+            before = self._kinds.get(place, kind)
+            if kind is FileKind.FOLDER and before is not kind:
+                raise NeedsDaemonError(
+                    f"puts the folder {member.entry.path!a} in the place of {place}, which an earlier instruction made "
+                    "a link or a file"
+                )
+            if before is FileKind.FOLDER and before is not kind:
+                for below in [each for each in self._kinds if each.startswith(f"{place}/")]:
+                    del self._kinds[below]
+            self._kinds[place] = kind
 
     def check_way(self, path: str) -> None:
         """Refuse a folder that is reached through a link or a file.
@@ -153,29 +159,6 @@ class KnownPaths:
             if kind is not FileKind.FOLDER and above != path:
                 raise NeedsDaemonError(f"copies into {path}, and an earlier instruction made {above} a file")
             above = posixpath.dirname(above)
-
-    def check_members(self, members: dict[str, Member]) -> None:
-        """Refuse members that would hide a link of the base, or replace what an earlier instruction copied by a folder.
-
-        Raises:
-            NeedsDaemonError: There is such a member. The text names it.
-        """
-        hidden = [] if self.is_complete else [link for link in SYSTEM_LINKS if link[1:] in members]
-        if hidden:
-            path = members[hidden[0][1:]].entry.path
-            raise NeedsDaemonError(
-                f"puts {path!a} of the workspace in the place of {hidden[0]}, where many images have a link to what "
-                "they need; copy into a folder of its own, as with `WORKDIR /app`"
-            )
-        if not self._copied and all(kind is FileKind.FOLDER for kind in self._kinds.values()):
-            return
-        for path, member in members.items():
-            is_folder = member.entry.found.kind is FileKind.FOLDER
-            if is_folder and self.kind(f"/{path}") not in (None, FileKind.FOLDER):
-                raise NeedsDaemonError(
-                    f"puts the folder {member.entry.path!a} in the place of /{path}, which an earlier instruction made "
-                    "a link or a file"
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +190,7 @@ def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Me
     owner = copy.owner or (0, 0)
     members: dict[str, Member] = {}
     files: list[Entry] = []
+    folders: list[str] = []
     for source in sources:
         if source.entry is None or source.entry.found.kind is FileKind.FOLDER:
             if known.kind(destination) not in (None, FileKind.FOLDER):
@@ -215,6 +199,7 @@ def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Me
             prefix = "" if destination == "/" else f"{destination[1:]}/"
             for path, entry in context.below(source.path):
                 _put(members, Member(prefix + path, entry, owner))
+            folders.append(destination)
         else:
             target = destination
             if copy.destination.endswith("/") or _is_folder(source, destination, known):
@@ -222,15 +207,16 @@ def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Me
             known.check_way(posixpath.dirname(target))
             _check_owner(copy, posixpath.dirname(target), known)
             _put(members, Member(target[1:], source.entry, owner))
+            folders.append(posixpath.dirname(target))
             files.append(source.entry)
     if not members and not known.is_folder(destination):
         # The daemon makes the folder if the base does not have it.
         raise NeedsDaemonError(f"copies no files to {destination}, which may be a folder of the base or not")
-    known.check_members(members)
+    known.add_copied(members)
+    for folder in folders:
+        known.add_folder(folder)
     paths = members if len(sources) == 1 else sorted(members, key=path_order)
-    made = [members[path] for path in paths]
-    known.add_copied(made)
-    return made, files
+    return [members[path] for path in paths], files
 
 
 def _sources(copy: Copy, context: Context) -> Iterator[_Source]:
