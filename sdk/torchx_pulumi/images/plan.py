@@ -124,9 +124,9 @@ class ImagePlan:
         return {**self.labels, CONTENT_LABEL: self.address, WORKSPACE_LABEL: self.workspace_address}
 
 
-def is_patched(image: str, repository: str) -> bool:
-    """Return whether an image is named as a patched one in a repository."""
-    return image.startswith(f"{repository}:") and _PATCHED.fullmatch(image) is not None
+def is_patched(image: str, repository: str = "") -> bool:
+    """Return whether an image is named as a patched one, in a repository if one is given."""
+    return image.startswith(f"{repository}:" if repository else "") and _PATCHED.fullmatch(image) is not None
 
 
 def split_patched(image: str) -> tuple[str, str | None]:

@@ -71,7 +71,7 @@ class Workspaces:
         workspaces of their own.
         """
         patched = [role.name for role in roles if role.image in self.plans]
-        others = [role.name for role in roles if role.image not in self.plans]
+        others = [role.name for role in roles if not images.is_patched(role.image)]
         if patched and others:
             logger.warning(
                 "the workspace is in the image of %s only; %s: the image is run as it is. Give these roles the patched "

@@ -95,6 +95,9 @@ def test_roles_that_are_not_patched_beside_one_that_is_are_named(
     assert (
         "the workspace is in the image of role 'trainer' only; role 'reader': the image is run as it is" in caplog.text
     )
+    caplog.clear()
+    scheduler.submit_dryrun(app(based, role(name="reader", image=based.image)), config)
+    assert "the workspace is in" not in caplog.text
 
 
 def test_a_pickled_dry_run_is_built_in_another_process(
