@@ -28,6 +28,8 @@ _NAME: Final = re.compile(r"[0-9]+|[@*#?$!-]|\w+")
 _DIRECTIVE: Final = re.compile(r"^#\s*([a-zA-Z][a-zA-Z0-9]*)\s*=\s*(.+?)\s*$", re.ASCII)
 _DIRECTIVES: Final = ("escape", "syntax", "check")
 _CONTINUED: Final = re.compile(r"\\[ \t]*$")
+_WORD: Final = re.compile(rf"""(?:\\.|'[^']*(?:'|$)|"(?:\\.|[^"\\])*(?:"|\\?$)|[^{BLANKS}'"\\])+""", re.DOTALL)
+"""A word with its quotes and escapes. A quote that is not closed takes the rest."""
 _FLAG: Final = re.compile(r"(--\S*)[\t\v\f\r ]*")
 
 
@@ -105,24 +107,7 @@ def split_words(rest: str) -> list[str]:
     >>> split_words("a='b c' d\\ e")
     ["a='b c'", 'd\\ e']
     """
-    words, word, quote, index = [], "", "", 0
-    while index < len(rest):
-        character = rest[index]
-        index += 1
-        if character == "\\" and quote != "'":
-            if index < len(rest):
-                word += character + rest[index]
-                index += 1
-        elif quote:
-            word += character
-            quote = "" if character == quote else quote
-        elif character in BLANKS:
-            words += [word] if word else []
-            word = ""
-        else:
-            word += character
-            quote = character if character in "'\"" else ""
-    return [*words, *([word] if word else [])]
+    return _WORD.findall(rest)
 
 
 def images_of(text: str, build_args: Mapping[str, str], where: str) -> list[str]:
@@ -221,64 +206,37 @@ def expand(word: str, values: Mapping[str, str]) -> str:
     Raises:
         ExpansionError: Quotes or braces are not closed, or a form of `${...}` is not supported.
     """
-    return "".join(text for text, _ in _read(word, values))
-
-
-def expand_words(word: str, values: Mapping[str, str]) -> list[str]:
-    """Return the words of a text after expansion. Blanks of unquoted variables separate words, too.
-
-    >>> expand_words("$ports '1 2'", {"ports": "80 443"})
-    ['80', '443', '1 2']
-
-    Raises:
-        ExpansionError: As `expand`.
-    """
-    words, current, begun = [], "", False
-    for text, is_quoted in _read(word, values):
-        for character in text:
-            if is_quoted or character not in BLANKS:
-                current, begun = current + character, True
-            elif begun and current:
-                words.append(current)
-                current, begun = "", False
-    return [*words, *([current] if current else [])]
-
-
-def _read(word: str, values: Mapping[str, str]) -> list[tuple[str, bool]]:
     try:
-        return _pieces(word, 0, values, "")[0]
+        return _expand(word, 0, values, "")[0]
     except RecursionError as error:
         raise ExpansionError("`${...}` are nested too deeply") from error
 
 
-def _pieces(word: str, at: int, values: Mapping[str, str], stop: str) -> tuple[list[tuple[str, bool]], int]:
-    """Return the pieces from a position up to a character, whether each is quoted or escaped, and the position."""
-    pieces: list[tuple[str, bool]] = []
+def _expand(word: str, at: int, values: Mapping[str, str], stop: str) -> tuple[str, int]:
+    """Return the text from a position up to a character after expansion, and the position behind it."""
+    made = ""
     while at < len(word):
         character = word[at]
         at += 1
         if character == stop:
-            return pieces, at
+            return made, at
         if character == "'":
             end = word.find("'", at)
             if end < 0:
                 raise ExpansionError("a quote `'` is not closed")
-            pieces.append((word[at:end], True))
-            at = end + 1
+            text, at = word[at:end], end + 1
         elif character == '"':
             text, at = _double_quoted(word, at, values)
-            pieces.append((text, True))
         elif character == "$":
             text, at = _variable(word, at, values)
-            pieces.append((text, False))
         elif character == "\\":
-            pieces.append((word[at : at + 1], True))
-            at += 1
+            text, at = word[at : at + 1], at + 1
         else:
-            pieces.append((character, False))
+            text = character
+        made += text
     if stop:
         raise ExpansionError("a `${` has no `}`")
-    return pieces, at
+    return made, at
 
 
 def _double_quoted(word: str, at: int, values: Mapping[str, str]) -> tuple[str, int]:
@@ -317,6 +275,5 @@ def _variable(word: str, at: int, values: Mapping[str, str]) -> tuple[str, int]:
     if how not in (":-", ":+"):
         # Releases of Docker differ in the other forms.
         raise ExpansionError(f"`${{{name}{how}...}}` is not one of `${{NAME}}`, `${{NAME:-WORD}}`, `${{NAME:+WORD}}`")
-    pieces, at = _pieces(word, at + 1, values, "}")
-    other = "".join(text for text, _ in pieces)
+    other, at = _expand(word, at + 1, values, "}")
     return ((value or other) if how == ":-" else (other if value else "")), at

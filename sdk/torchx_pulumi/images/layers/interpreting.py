@@ -21,7 +21,6 @@ from torchx_pulumi.images.dockerfile import (
     assignments,
     directives,
     expand,
-    expand_words,
     first_arguments,
     instructions,
 )
@@ -219,9 +218,8 @@ class Interpreter:
 
     def _expose(self, step: Instruction) -> None:
         ports = dict(self.config.get("ExposedPorts") or {})
-        for written in SEPARATORS.split(step.rest):
-            for port in expand_words(written, self._values()):
-                ports.update({each: {} for each in _ports(port)})
+        for port in self._expand(step.rest).split():
+            ports.update({each: {} for each in _ports(port)})
         self.config["ExposedPorts"] = ports
 
     def _entrypoint(self, step: Instruction) -> None:
