@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from torchx_pulumi.images.bases import connected
 from torchx_pulumi.images.building.build import build
 from torchx_pulumi.images.building.daemon import Daemon, translated_errors
 from torchx_pulumi.images.building.progress import Progress
@@ -120,7 +121,7 @@ class ImageBuilder:
             if there:
                 progress.say("is in the registry already, nothing to build")
                 return _patched(plan, there)
-        with _connected(self.client, plan) as daemon:
+        with self._daemon(plan) as daemon:
             found = daemon.inspect(plan.reference)
             labels = ((found or {}).get("Config") or {}).get("Labels") or {}
             # A build whose push failed, or a local image. The label tells it from other images of that name.
@@ -134,6 +135,17 @@ class ImageBuilder:
                     daemon.api.tag(image_id, LOCAL_REPOSITORY, tag=plan.tag, force=True)
             progress.say("is on this machine's daemon only; set image_repo for clusters that do not share it")
             return _patched(plan, image_id, built=not done)
+
+    @contextlib.contextmanager
+    def _daemon(self, plan: ImagePlan) -> Iterator[Daemon]:
+        """Return a daemon. The error of one that cannot be reached says why the builder `registry` was not chosen."""
+        with contextlib.ExitStack() as stack:
+            try:
+                daemon = stack.enter_context(connected(self.client))
+            except ImageError as error:
+                why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
+                raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
+            yield daemon
 
     def _push_layers(self, plan: ImagePlan, progress: Progress) -> PatchedImage:
         """Push an image without a daemon, unless the registry has the planned digest."""
@@ -190,33 +202,12 @@ class ImageBuilder:
                 return there
         if is_ours:
             raise ImageError(unplanned(image))
-        with _connected(self.client) as daemon:
+        with connected(self.client) as daemon:
             if daemon.inspect(image) is None:
                 raise ImageError(
                     f"image {image!r}: the Docker daemon does not have it; build it, or name another image"
                 )
             return push(daemon, image, name, tag, progress, self.retries)
-
-
-@contextlib.contextmanager
-def _connected(client: Any, plan: ImagePlan | None = None) -> Iterator[Daemon]:
-    """Return a daemon for one image: the caller's own, or one that is closed at the end.
-
-    Raises:
-        ImageError: It cannot be reached. With a plan, the message says why the builder `registry` was not chosen.
-    """
-    try:
-        daemon = Daemon(client) if client is not None else Daemon.connect()
-    except ImageError as error:
-        if plan is None:
-            raise
-        why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
-        raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
-    try:
-        yield daemon
-    finally:
-        if client is None:
-            daemon.close()
 
 
 def unplanned(image: str) -> str:

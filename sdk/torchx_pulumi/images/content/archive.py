@@ -33,7 +33,7 @@ _REST: Final = b"ustar  \0".ljust(255, b"\0")
 _REST_SUM: Final = sum(_REST) + 8 * ord(" ")
 """What it adds to the checksum, whose own digits count as spaces."""
 _BATCH: Final = 1 << 16
-"""Bytes of a piece. Small files are joined."""
+"""Bytes of a piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +125,19 @@ def stream(entries: Iterable[Entry]) -> Iterator[bytes]:
     Raises:
         ImageError: As of `archive_of`.
     """
-    return joined(archive_of(Member(entry.path, entry) for entry in entries), _BATCH)
+    return cut(archive_of(Member(entry.path, entry) for entry in entries), _BATCH)
 
 
-def joined(pieces: Iterable[bytes], least: int) -> Iterator[bytes]:
-    """Yield the same bytes in pieces that have at least so many bytes, but for the last one."""
-    gathered, size = [], 0
+def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of a size. The last one may be smaller."""
+    rest = bytearray()
     for piece in pieces:
-        gathered.append(piece)
-        size += len(piece)
-        if size >= least:
-            yield b"".join(gathered)
-            gathered, size = [], 0
-    if size:
-        yield b"".join(gathered)
+        rest += piece
+        while len(rest) >= size:
+            yield bytes(rest[:size])
+            del rest[:size]
+    if rest:
+        yield bytes(rest)
 
 
 def _content(entry: Entry) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from torchx_pulumi.images.content.archive import Member, archive_of, joined
+from torchx_pulumi.images.content.archive import Member, archive_of, cut
 from torchx_pulumi.images.content.hashing import cache_folder, files_address, write_cache
 
 BLOCK: Final = 65_535
@@ -105,24 +105,11 @@ def _gzip(members: Sequence[Member]) -> Iterator[tuple[bytes, bytes]]:
     """Yield the pieces of the archive, each with the part of the gzip stream that holds it."""
     yield b"", _HEADER
     crc, size, before = 0, 0, b""
-    for piece in _cut(archive_of(members)):
+    for piece in cut(archive_of(members), _PIECE):
         if before:
             yield before, _framed(before, is_last=False)
         crc, size, before = zlib.crc32(piece, crc), size + len(piece), piece
     yield before, _framed(before, is_last=True) + struct.pack("<II", crc, size & 0xFFFFFFFF)
-
-
-def _cut(archive: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield an archive in pieces of whole blocks, but for the last one."""
-    rest = b""
-    for piece in joined(archive, _PIECE):
-        rest += piece
-        whole = len(rest) - len(rest) % _PIECE
-        for begin in range(0, whole, _PIECE):
-            yield rest[begin : begin + _PIECE]
-        rest = rest[whole:]
-    if rest:
-        yield rest
 
 
 def _framed(piece: bytes, *, is_last: bool) -> bytes:
