@@ -6,9 +6,24 @@ by the Docker daemon. docker-py, requests and fsspec are imported on demand.
 
 from __future__ import annotations
 
-from torchx_pulumi.images.launch_checks import known_digests, plan_push, refuse_local_only, refuse_unplanned
-from torchx_pulumi.images.patching import PatchedImage, build_plans, patch_image, push_local
-from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, describe_left_out, is_patched, split_patched
+from torchx_pulumi.images.patching import (
+    PatchedImage,
+    build_plans,
+    known_digests,
+    patch_image,
+    push_local,
+    refuse_unplanned,
+)
+from torchx_pulumi.images.plan import (
+    BUILDERS,
+    Builder,
+    ImagePlan,
+    describe_left_out,
+    is_patched,
+    plan_push,
+    refuse_local_only,
+    split_patched,
+)
 from torchx_pulumi.images.planning import plan_patch
 from torchx_pulumi.images.reference import is_local_id
 

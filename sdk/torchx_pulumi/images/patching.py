@@ -218,6 +218,47 @@ def unplanned(image: str) -> str:
     )
 
 
+def known_digests(references: Sequence[str]) -> Mapping[str, str]:
+    """Return the digests of the images that their registries have. A registry that does not answer is skipped."""
+    found = {}
+    with contextlib.closing(RegistryClient(tries=1)) as registry:
+        for reference in dict.fromkeys(references):
+            # Used by a preview only. The build asks again and reports the error.
+            with contextlib.suppress(ImageError):
+                digest = registry.digest(parse_reference(reference))
+                if digest:
+                    found[reference] = digest
+    return found
+
+
+def refuse_unplanned(images: Sequence[str], repository: str | None) -> Sequence[str]:
+    """Refuse images that are named as `plan_patch` names them, have no plan here, and are not in their registry.
+
+    Args:
+        images: References of the job's images, without those that are built or pushed now.
+        repository: The option `image_repo`. None: no image is patched.
+
+    Returns:
+        A warning for each image whose registry does not answer. The cluster may still reach it.
+
+    Raises:
+        ImageError: A registry does not have one of the images.
+    """
+    unknown = []
+    registry = RegistryClient(tries=1)
+    for image in dict.fromkeys(images):
+        if not repository or not is_patched(image, repository):
+            continue
+        try:
+            found = registry.digest(parse_reference(image))
+        except ImageError as error:
+            unknown.append(f"image {image}: whether it is in its registry is not known: {error}")
+            continue
+        if found is None:
+            raise ImageError(unplanned(image))
+    return unknown
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

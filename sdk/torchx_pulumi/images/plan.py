@@ -1,4 +1,4 @@
-"""The plan of a patched image: its inputs, its name and its builder. Data only."""
+"""The plan of a patched image: its inputs, its name and its builder; names of images of the daemon. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torchx_pulumi.images.bases import Base
 from torchx_pulumi.images.content.files import Entry
 from torchx_pulumi.images.content.tree import shown_path
 from torchx_pulumi.images.oci import LayeredImage
-from torchx_pulumi.images.reference import DIGEST
+from torchx_pulumi.images.reference import DIGEST, is_local_id, parse_repository
+from torchx_pulumi.model.errors import ImageError, ImageOptionError
 from torchx_pulumi.model.text import listed
 
 LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
@@ -140,6 +141,45 @@ def split_patched(image: str) -> tuple[str, str | None]:
     """
     found = _PATCHED.fullmatch(image)
     return (found[1], found[2]) if found else (image, None)
+
+
+def plan_push(image: str, repository: str | None) -> tuple[str, str]:
+    """Return the repository and the tag to which an image of the daemon is pushed, as TorchX names them.
+
+    Args:
+        image: Id of the image, `sha256:...`.
+        repository: The option `image_repo`.
+
+    Raises:
+        ImageOptionError: There is no repository.
+        ImageError: The repository is not valid, or the image is not an id.
+    """
+    if not repository:
+        raise ImageOptionError(
+            f"must specify the image repository via `image_repo` config to be able to upload local image {image}"
+        )
+    if not is_local_id(image):
+        raise ImageError(f"image {image!r}: is not an id of an image on the daemon (sha256: and 64 hex digits)")
+    return parse_repository(repository).name, image.removeprefix("sha256:")
+
+
+def refuse_local_only(images: Sequence[str], *, shared_daemon: bool) -> None:
+    """Refuse images that exist on this machine's daemon only.
+
+    Args:
+        images: References of the job's images.
+        shared_daemon: The nodes of the cluster use this machine's daemon, so that they have these images.
+
+    Raises:
+        ImageOptionError: There are such images.
+    """
+    local = [image for image in images if image.startswith(f"{LOCAL_REPOSITORY}:") or is_local_id(image)]
+    if local and not shared_daemon:
+        raise ImageOptionError(
+            f"{', '.join(dict.fromkeys(local))}: only this machine's daemon has it, and the cluster would not find it; "
+            'set image_repo to a repository that both reach, run without a workspace (`--workspace ""`), or set '
+            "shared_daemon where the cluster's nodes use this daemon"
+        )
 
 
 def shown_left_out(plan: ImagePlan) -> list[str]:
