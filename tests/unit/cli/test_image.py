@@ -78,7 +78,7 @@ def test_plan_shows_what_is_built_and_pushes_nothing(registry: FakeRegistry, bas
     assert said["dockerfile"] is None
     text = ask("plan", *patch(registry, base))
     assert text.startswith(f"image      {said['reference']}\n           is not in the registry; a push uploads ")
-    assert re.search(r"layer      sha256:patched-[0-9a-f]{64} +\d\.\d kB new missing\n", text)
+    assert re.search(r"layer      sha256:[0-9a-f]{64} +\d\.\d kB new missing\n", text)
     assert "builder    registry\n" in text
 
 
