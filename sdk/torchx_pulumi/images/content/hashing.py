@@ -88,7 +88,8 @@ class HashCache:
 
 
 def _noted(mark: Mark, digest: str) -> str:
-    return f"{' '.join(map(str, mark))} {digest}"
+    size, changed, status_changed, file = mark
+    return f"{size} {changed} {status_changed} {file} {digest}"
 
 
 def _load(file: Path) -> dict[str, str]:

@@ -223,8 +223,10 @@ def _links_out(entries: Sequence[Entry]) -> list[str]:
     found = []
     for entry in entries:
         target = entry.found.target
+        if not target:
+            continue
         leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), target))
-        if target and (leads_to.startswith(("/", "../")) or leads_to == ".."):
+        if leads_to.startswith(("/", "../")) or leads_to == "..":
             found.append(f"{_quoted(entry.path)} -> {_quoted(target)}")
     head = f"{len(found)} links lead out of the workspace. The image has the links, and not the files behind them"
     return [_listed(head, found)] if found else []
