@@ -108,12 +108,12 @@ class Writer:
     def __init__(self, chance: random.Random, entries: list[Entry], is_scratch: bool) -> None:
         self._chance, self._is_scratch, self._made = chance, is_scratch, 0
         usual = [each for each in entries if each.path.isascii() and not set(each.path) & set(" \n\\'\"$[]#")]
-        self._files = [each.path for each in usual if each.found.kind is FileKind.FILE]
+        self._files = [each.path for each in usual if each.kind is FileKind.FILE]
         self._folders = [
             each.path
             for each in usual
             # What a copy of an empty folder does depends on the base.
-            if each.found.kind is FileKind.FOLDER and any(other.path.startswith(f"{each.path}/") for other in entries)
+            if each.kind is FileKind.FOLDER and any(other.path.startswith(f"{each.path}/") for other in entries)
         ]
         self._is_empty = not entries
 

@@ -167,7 +167,7 @@ def _dockerfile(tree: Tree, path: str) -> tuple[str, bool]:
             f"dockerfile {path!r}: is not a file of the workspace; give its path from the workspace's folder"
         )
     try:
-        with entry.source.open(entry.found.path) as file:
+        with entry.open() as file:
             return file.read().decode("utf-8", "surrogateescape"), entry.is_generated
     except OSError as error:
         raise ImageError(

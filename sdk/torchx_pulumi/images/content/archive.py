@@ -48,21 +48,21 @@ class Member:
     @property
     def size(self) -> int:
         """Return the bytes of its content."""
-        return self.entry.found.size if self.entry.found.kind is FileKind.FILE else 0
+        return self.entry.size if self.entry.kind is FileKind.FILE else 0
 
     @property
     def modified(self) -> int:
         """Return its time in seconds since 1970: of a file, a number between 1980 and 2020 made of its hash."""
-        if self.entry.found.kind is not FileKind.FILE:
+        if self.entry.kind is not FileKind.FILE:
             return FIRST_TIME
         return FIRST_TIME + int(self.entry.sha256[:15], 16) % (LAST_TIME - FIRST_TIME)
 
     def header(self) -> bytes:
         """Return its header."""
-        found = self.entry.found
+        found = self.entry
         kind, mode = tarfile.REGTYPE, EXECUTABLE_MODE if found.executable else FILE_MODE
         if found.kind is FileKind.FOLDER:
-            kind = tarfile.DIRTYPE
+            kind, mode = tarfile.DIRTYPE, EXECUTABLE_MODE
         elif found.kind is FileKind.LINK:
             kind, mode = tarfile.SYMTYPE, 0o777
         return tar_header(
@@ -75,7 +75,7 @@ class Member:
         Raises:
             ImageError: The file changed after it was hashed, or can no longer be read.
         """
-        if self.entry.found.kind is FileKind.FILE:
+        if self.entry.kind is FileKind.FILE:
             yield from _content(self.entry)
         yield bytes(-self.size % tarfile.BLOCKSIZE)
 
@@ -143,10 +143,10 @@ def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 def _content(entry: Entry) -> Iterator[bytes]:
     digest, size = hashlib.sha256(), 0
     try:
-        with entry.source.open(entry.found.path) as file:
+        with entry.open() as file:
             for chunk in chunks(file):
                 digest.update(chunk)
-                kept = chunk[: max(0, entry.found.size - size)]
+                kept = chunk[: max(0, entry.size - size)]
                 size += len(chunk)
                 yield kept
     except OSError as error:

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -115,7 +116,7 @@ def hash_files(entries: Sequence[Entry]) -> list[Entry]:
     hashed, problems = [], []
     for entry in entries:
         digest = ""
-        if entry.found.kind is FileKind.FILE:
+        if entry.kind is FileKind.FILE:
             name = entry.source.name
             if name not in caches:
                 caches[name] = HashCache(name)
@@ -125,7 +126,7 @@ def hash_files(entries: Sequence[Entry]) -> list[Entry]:
                 problems.append(f"{entry.path!a}: cannot be read ({error.strerror or error})")
             except _ChangedError:
                 problems.append(f"{entry.path!a}: changed while it was read")
-        hashed.append(Entry(entry.path, entry.found, entry.source, digest))
+        hashed.append(replace(entry, sha256=digest) if digest else entry)
     for cache in caches.values():
         cache.save()
     if problems:
@@ -142,22 +143,21 @@ class _ChangedError(Exception):
 
 
 def _hash(entry: Entry, cache: HashCache) -> str:
-    found, source = entry.found, entry.source
-    known = cache.get(found.path, found.mark)
+    known = cache.get(entry.inside, entry.mark)
     if known is not None:
         return known
     for _ in range(2):  # an editor may save the file at the same time
-        before, now_ns = source.mark(found.path), time.time_ns()
+        before, now_ns = entry.source.mark(entry.inside), time.time_ns()
         digest, size = hashlib.sha256(), 0
-        with source.open(found.path) as file:
+        with entry.open() as file:
             for chunk in chunks(file):
                 digest.update(chunk)
                 size += len(chunk)
-        if before == source.mark(found.path) and (before is None or before[0] == size):
+        if before == entry.source.mark(entry.inside) and (before is None or before[0] == size):
             # The header in the archive has the size that the walk found.
-            if size != found.size:
+            if size != entry.size:
                 raise _ChangedError
-            cache.put(found.path, before, digest.hexdigest(), now_ns)
+            cache.put(entry.inside, before, digest.hexdigest(), now_ns)
             return digest.hexdigest()
     raise _ChangedError
 
@@ -172,13 +172,12 @@ def files_address(entries: Iterable[Entry]) -> str:
     """Return the address of hashed files, 64 hex digits: a hash of their paths, kinds, executable bits and bytes."""
     digest = hashlib.sha256()
     for entry in entries:
-        found = entry.found
-        if found.kind is FileKind.FOLDER:
+        if entry.kind is FileKind.FOLDER:
             what, content = b"d", b""
-        elif found.kind is FileKind.LINK:
-            what, content = b"l", os.fsencode(found.target)
+        elif entry.kind is FileKind.LINK:
+            what, content = b"l", os.fsencode(entry.target)
         else:
-            what, content = b"x" if found.executable else b"f", entry.sha256.encode()
+            what, content = b"x" if entry.executable else b"f", entry.sha256.encode()
         # Names and targets contain no NUL.
         digest.update(b"\0".join((what, os.fsencode(entry.path), content, b"")))
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from torchx_pulumi.images.content.files import Entry, FileKind, Found, GeneratedFile, Source, open_source
+from torchx_pulumi.images.content.files import Entry, FileKind, GeneratedFile, Source, open_source
 from torchx_pulumi.images.content.ignore import (
     DEFAULTS,
     ENVIRONMENT_FILE,
@@ -70,7 +70,7 @@ def read_tree(
     for source, prefix in sources:
         walk.add(source, prefix)
     if dockerfile and default is not None and dockerfile not in {*walk.entries, *walk.kept}:
-        walk.take(GeneratedFile(default), Found("", FileKind.FILE, len(default), False), dockerfile)
+        walk.take(Entry(GeneratedFile(default), "", FileKind.FILE, len(default)), dockerfile)
     if walk.problems:
         raise ImageError(f"workspace {', '.join(map(repr, places))}: " + _listed("cannot be sent", walk.problems))
     entries = [walk.entries[path] for path in sorted(walk.entries, key=path_order)]
@@ -122,10 +122,10 @@ class _Walk:
         """Walk a source. Its files are laid over those of earlier sources."""
         if source.is_file:
             for found in source.children(""):
-                self.take(source, found, prefix or posixpath.basename(source.name))
+                self.take(found, prefix or posixpath.basename(source.name))
             return
         for index in range(prefix.count("/") + 1 if prefix else 0):
-            self.take(source, Found("", FileKind.FOLDER, 0, True), "/".join(prefix.split("/")[: index + 1]))
+            self.take(Entry(source, "", FileKind.FOLDER), "/".join(prefix.split("/")[: index + 1]))
         pending = [""]
         while pending:
             folder = pending.pop()
@@ -134,14 +134,16 @@ class _Walk:
                 if folder and self._is_skipped_environment(children, posixpath.join(prefix, folder)):
                     continue
                 for found in children:
-                    if self.take(source, found, f"{prefix}/{found.path}" if prefix else found.path):
-                        pending.append(found.path)
+                    if self.take(found, f"{prefix}/{found.inside}" if prefix else found.inside):
+                        pending.append(found.inside)
             except OSError as error:
                 self.problems.append(f"{_quoted(posixpath.join(prefix, folder) or '.')}: {_said(error)}")
 
-    def take(self, source: Source | GeneratedFile, found: Found, path: str) -> bool:
+    def take(self, found: Entry, path: str) -> bool:
         """Record one path. Return whether its contents must be read."""
-        entry = Entry(path, found, source)
+        entry = Entry(
+            found.source, found.inside, found.kind, found.size, found.executable, found.target, found.mark, path
+        )
         is_hidden = False
         if path in self._keep and found.kind is FileKind.FILE:
             self.kept[path] = entry
@@ -153,7 +155,7 @@ class _Walk:
             self.problems.append(f"{_quoted(path)}: is a socket, a pipe or a device; add it to {IGNORE_FILE}")
             return False
         before = self.entries.get(path)
-        if before is not None and before.found.kind is FileKind.FOLDER and found.kind is not FileKind.FOLDER:
+        if before is not None and before.kind is FileKind.FOLDER and found.kind is not FileKind.FOLDER:
             # A file or a link of a later source replaces a folder.
             for known in (self.entries, self.kept):
                 for below in [each for each in known if each.startswith(f"{path}/")]:
@@ -165,10 +167,10 @@ class _Walk:
         """Return whether an excluded folder may contain files that are sent."""
         return not self._rules.may_skip(folder) or any(path.startswith(f"{folder}/") for path in self._keep)
 
-    def _is_skipped_environment(self, children: Sequence[Found], folder: str) -> bool:
+    def _is_skipped_environment(self, children: Sequence[Entry], folder: str) -> bool:
         """Exclude a folder if it is a virtual environment. Return whether its contents need not be read."""
         if not any(
-            each.kind is FileKind.FILE and posixpath.basename(each.path) == ENVIRONMENT_FILE for each in children
+            each.kind is FileKind.FILE and posixpath.basename(each.inside) == ENVIRONMENT_FILE for each in children
         ):
             return False
         self._rules.leave_out(folder)
@@ -211,7 +213,7 @@ def _read_text(sources: Sequence[tuple[Source, str]], path: str) -> str:
 def _differences(entries: Sequence[Entry], text: str) -> list[str]:
     """Return a warning about the files that TorchX's patching would exclude."""
     rules = torchx_rules(text)
-    files = [entry.path for entry in entries if entry.found.kind is not FileKind.FOLDER and rules.ignores(entry.path)]
+    files = [entry.path for entry in entries if entry.kind is not FileKind.FOLDER and rules.ignores(entry.path)]
     if not files:
         return []
     head = f"{IGNORE_FILE}, read by Docker's rules, sends {len(files)} that TorchX's own rules leave out"
@@ -222,7 +224,7 @@ def _links_out(entries: Sequence[Entry]) -> list[str]:
     """Return a warning about links that lead out of the workspace: TorchX sends what they lead to."""
     found = []
     for entry in entries:
-        target = entry.found.target
+        target = entry.target
         if not target:
             continue
         leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), target))

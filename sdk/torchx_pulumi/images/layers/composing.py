@@ -141,7 +141,7 @@ def _layer(copy: Copy, context: Context, known: KnownPaths) -> Layer:
     # Files that ADD may unpack are refused. Those within a folder are copied as they are.
     for entry in files if copy.word == "ADD" else ():
         try:
-            with entry.source.open(entry.found.path) as file:
+            with entry.open() as file:
                 begin = file.read(tarfile.BLOCKSIZE)
         except OSError as error:
             raise ImageError(f"{entry.path!a}: can no longer be read ({error.strerror or error}); run again") from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from torchx_pulumi.images.content.archive import Member
-from torchx_pulumi.images.content.files import Entry, FileKind, Found
+from torchx_pulumi.images.content.files import Entry, FileKind
 from torchx_pulumi.images.content.patterns import expression_of, parts_of
 from torchx_pulumi.images.content.tree import path_order
 from torchx_pulumi.images.layers.interpreting import Copy, NeedsDaemonError, absolute
@@ -38,7 +38,7 @@ class Context:
         for path, entry in list(nodes.items()):
             above = posixpath.dirname(path)
             while above and above not in nodes:
-                nodes[above] = Entry(above, Found(above, FileKind.FOLDER, 0, True), entry.source)
+                nodes[above] = Entry(entry.source, above, FileKind.FOLDER, path=above)
                 above = posixpath.dirname(above)
         is_complete = len(nodes) == len(entries)
         self._nodes = nodes if is_complete else {path: nodes[path] for path in sorted(nodes, key=path_order)}
@@ -56,15 +56,15 @@ class Context:
                 done = posixpath.dirname(done)
                 continue
             above = self._nodes.get(done)
-            if above is not None and above.found.kind is not FileKind.FOLDER:
+            if above is not None and above.kind is not FileKind.FOLDER:
                 return None
             here = f"{done}/{part}" if done else part
             node = self._nodes.get(here)
-            if node is not None and node.found.kind is FileKind.LINK:
+            if node is not None and node.kind is FileKind.LINK:
                 followed += 1
                 if followed > _MOST_LINKS:
                     return None
-                target = node.found.target
+                target = node.target
                 done = "" if target.startswith("/") else done
                 left = [*_parts(target), *left]
                 continue
@@ -129,7 +129,7 @@ class KnownPaths:
                 "images have a link to what they need; copy into a folder of its own, as with `WORKDIR /app`"
             )
         for path, member in members.items():
-            place, kind = f"/{path}", member.entry.found.kind
+            place, kind = f"/{path}", member.entry.kind
             before = self._kinds.get(place, kind)
             if kind is FileKind.FOLDER and before is not kind:
                 raise NeedsDaemonError(
@@ -192,7 +192,7 @@ def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Me
     files: list[Entry] = []
     folders: list[str] = []
     for source in sources:
-        if source.entry is None or source.entry.found.kind is FileKind.FOLDER:
+        if source.entry is None or source.entry.kind is FileKind.FOLDER:
             if known.kind(destination) not in (None, FileKind.FOLDER):
                 raise NeedsDaemonError(f"copies a folder to {destination}, which an earlier instruction made a file")
             _check_owner(copy, destination, known)
@@ -263,7 +263,7 @@ def _put(members: dict[str, Member], member: Member) -> None:
     """Add a member as a later file replaces an earlier one."""
     if _WHITEOUT in member.path and f"/{_WHITEOUT}" in f"/{member.path}":
         raise ImageError(f"{member.path!r}: a name that begins with {_WHITEOUT} deletes a file of an image; rename it")
-    if member.path in members and member.entry.found.kind is not FileKind.FOLDER:
+    if member.path in members and member.entry.kind is not FileKind.FOLDER:
         for below in [path for path in members if path.startswith(f"{member.path}/")]:
             del members[below]
     members[member.path] = member
