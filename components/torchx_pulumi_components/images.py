@@ -11,7 +11,6 @@ from torchx_pulumi.images import (
     build_plans,
     describe_left_out,
     plan_patch,
-    remember,
 )
 from torchx_pulumi.model.errors import ImageError
 
@@ -66,7 +65,6 @@ def patched_image(
         build_in_up([plan])
     except ImageError as error:
         raise pulumi.RunError(str(error)) from error
-    remember(plan)
     return plan.pod_reference
 
 

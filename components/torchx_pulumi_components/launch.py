@@ -30,7 +30,7 @@ from torchx_pulumi.schedulers.preflight import discover, preflight
 from torchx_pulumi_components.cluster_access import find_cluster
 from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
-from torchx_pulumi_components.recorded_images import args_of_run, with_split_images
+from torchx_pulumi_components.recorded_images import args_of_run
 from torchx_pulumi_components.recorded_run import as_recorded, plan_as_launched, run_as_launched, undecided_fields
 from torchx_pulumi_components.stack_state import StackState, plain
 
@@ -136,9 +136,7 @@ class LaunchPlanner:
         """
         # Options that are discovered in the cluster are rendered, recorded and compared like given ones.
         args = replace(self.args, options=discover(self.cluster, self.args.options, self.args.left_open))
-        args = with_split_images(args, self.state.record, self.state.intent)
-        other = self.other and with_split_images(self.other, self.state.record, self.state.intent)
-        return replace(self, args=args, other=other)._plan_launch()
+        return replace(self, args=args)._plan_launch()
 
     def _plan_launch(self) -> Launch:
         args, state = self.args, self.state

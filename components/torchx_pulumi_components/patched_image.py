@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pulumi
-from torchx_pulumi.images import ImagePlan, known_digests, plan_patch, remember
+from torchx_pulumi.images import ImagePlan, known_digests, plan_patch
 from torchx_pulumi.model.errors import ImageError, TorchxPulumiError
 from torchx_pulumi.planning.typed_reader import FieldValues
 from typing_extensions import NotRequired, TypedDict
@@ -164,9 +164,7 @@ def _read(resolved: Mapping[str, Any]) -> _Request:
 
 def _plan(request: _Request) -> ImagePlan:
     values = asdict(request)
-    plan = plan_patch(values.pop("base"), values.pop("workspace"), values.pop("repository"), **values)
-    remember(plan)
-    return plan
+    return plan_patch(values.pop("base"), values.pop("workspace"), values.pop("repository"), **values)
 
 
 def _build(plan: ImagePlan) -> dict[str, Any]:

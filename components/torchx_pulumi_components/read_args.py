@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx_pulumi.images import split_planned
+from torchx_pulumi.images import split_patched
 from torchx_pulumi.inputs.appdef import installed_torchx_version
 from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import Problem, invalid_job
@@ -68,8 +68,8 @@ def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec 
 
 
 def _with_planned_digest(role: RoleSpec) -> RoleSpec:
-    """Return a role with image and digest apart, if this process planned the image."""
-    image, digest = split_planned(role.image)
+    """Return a role with image and digest apart, if it has a patched image."""
+    image, digest = split_patched(role.image)
     return role if digest is None else replace(role, image=image, image_digest=digest)
 
 

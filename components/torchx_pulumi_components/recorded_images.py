@@ -11,37 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.job_spec import RoleSpec
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.runs.identity import digest
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.read_args import ParsedArgs
-
-
-def with_split_images(args: ParsedArgs, *runs: RunRecord | None) -> ParsedArgs:
-    """Return arguments with the image and the digest of each role apart, or as one name, as a record has them.
-
-    The program of an app that `torchx run` launched contains the name that the pods have, which the record has apart. A
-    process that does not plan the image itself takes the digest for the user's; its record has one name.
-    """
-    spec = args.spec
-    roles = []
-    for role in spec.roles:
-        split = (_split(role, run) for run in runs if run is not None)
-        roles.append(next((each for each in split if each is not role), role))
-    return replace(args, spec=replace(spec, roles=roles))
-
-
-def _split(role: RoleSpec, run: RunRecord) -> RoleSpec:
-    recorded, of_image = (run.image_digests or {}).get(role.name), run.digests.get(f"roles[{role.name}].image")
-    if role.image_digest is not None:
-        is_one = recorded is None and digest(role.pod_image) == of_image
-        return replace(role, image=role.pod_image, image_digest=None) if is_one else role
-    image, _, given = role.image.rpartition("@")
-    is_apart = given == recorded and digest(image) == of_image
-    return replace(role, image=image, image_digest=given) if is_apart else role
 
 
 def args_of_run(args: ParsedArgs, run: RunRecord) -> ParsedArgs:
@@ -52,7 +26,6 @@ def args_of_run(args: ParsedArgs, run: RunRecord) -> ParsedArgs:
         run: A run that is kept, or a new one.
     """
     recorded = run.image_digests or {}
-    args = with_split_images(args, run)
     roles = [replace(role, image_digest=recorded.get(role.name)) for role in args.spec.roles]
     annotations = _annotations(args.options.annotations, recorded)
     options: Any = replace(args.options, annotations=annotations)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import pulumi
 import pytest
-from torchx_pulumi.images import Builder, ImagePlan, known_plans, remember
 from torchx_pulumi.model.labels import IMAGE_DIGESTS
 from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
 from torchx_pulumi_components.cluster_access import cluster_for_tests
@@ -29,41 +25,10 @@ from tests.components.test_volcano_training_job import (
 from tests.components.test_volcano_training_job import remember as remember_run
 
 ONE, TWO = (f"sha256:{digit * 64}" for digit in "12")
-TAG = "registry.example/team/train:" + "a" * 40
+TAG = "registry.example/team/train:patched-" + "a" * 40
+UNPATCHED = "registry.example/team/train:" + "a" * 40
 STRINGS = {"docker": TAG, "registry": f"{TAG}@{ONE}", "pushed by another builder": f"{TAG}@{TWO}"}
 """Names that planning gives to the image of one workspace."""
-
-
-@pytest.fixture(autouse=True)
-def _plans() -> Iterator[None]:
-    """The process has planned the image with each of the builders."""
-    with mock.patch.dict("torchx_pulumi.images.planned._PLANS"):
-        for digest in (ONE, TWO):
-            remember(plan_of(digest))
-        assert known_plans().keys() >= set(STRINGS.values())
-        yield
-
-
-def plan_of(digest: str) -> ImagePlan:
-    repository, _, tag = TAG.rpartition(":")
-    return ImagePlan(
-        base="base:1",
-        repository=repository,
-        address=tag.ljust(64, "a"),
-        workspace_address="",
-        bases=(),
-        dockerfile="Dockerfile.torchx",
-        platform="linux/amd64",
-        builder=Builder.REGISTRY,
-        digest=digest,
-    )
-
-
-@contextmanager
-def unplanned() -> Iterator[None]:
-    """Run as another process, which has planned nothing."""
-    with mock.patch.dict("torchx_pulumi.images.planned._PLANS", clear=True):
-        yield
 
 
 def up(engine: Any, image: Any, *objects: Any, preview: bool = False, **given: Any) -> Any:
@@ -105,18 +70,16 @@ def test_one_run_whatever_builds_its_image_and_whatever_digest_it_has(engine: An
 
 
 def test_a_digest_that_the_user_wrote_is_a_part_of_the_identity(engine: Any) -> None:
-    with unplanned():
-        names = []
-        for image in STRINGS.values():
-            up(engine, image)
-            assert pod_image(engine) == image
-            assert stashed(engine, "-record")["version"] == 1
-            names.append(stashed(engine, "-record")["job_name"])
+    names = []
+    for image in (UNPATCHED, f"{UNPATCHED}@{ONE}", f"{UNPATCHED}@{TWO}"):
+        up(engine, image)
+        assert pod_image(engine) == image
+        assert stashed(engine, "-record")["version"] == 1
+        names.append(stashed(engine, "-record")["job_name"])
     assert len(set(names)) == 3
-    up(engine, TAG)
     live = remember_run(engine)
-    with unplanned(), pytest.raises(pulumi.RunError, match=r"changing roles\[trainer\].image would relaunch"):
-        up(engine, f"{TAG}@{ONE}", live)
+    with pytest.raises(pulumi.RunError, match=r"changing roles\[trainer\].image would relaunch"):
+        up(engine, f"{UNPATCHED}@{ONE}", live)
 
 
 @pytest.mark.parametrize("gang", ["job", "pods"])
@@ -181,34 +144,6 @@ def test_pods_of_a_job_without_a_record_have_the_digest_of_its_pods(engine: Any)
     up(engine, TAG, *live, gang="pods")
     assert pod_image(engine) == STRINGS["registry"]
     assert stashed(engine, "-record")["image_digests"] == {"trainer": ONE}
-
-
-def test_the_program_of_an_app_of_torchx_run_contains_the_name_of_its_pods(engine: Any) -> None:
-    launched = up(engine, STRINGS["registry"])
-    outputs, before = shown(engine, launched), registered(engine)
-    live = remember_all(engine, launched)
-    with unplanned():
-        job = up(engine, STRINGS["registry"], *live, preview=True)
-        assert shown(engine, job) == outputs
-        assert registered(engine) == before
-        # A new run of it is recorded alike.
-        up(engine, STRINGS["registry"], *live, rerun="2", on_running_change="replace")
-        assert stashed(engine, "-record")["image_digests"] == {"trainer": ONE}
-        assert pod_image(engine) == STRINGS["registry"]
-        with pytest.raises(pulumi.RunError, match=r"changing roles\[trainer\].image would relaunch"):
-            up(engine, f"{TAG}@{TWO}", *live)
-
-
-def test_a_run_that_was_recorded_with_a_digest_of_the_user_goes_on_where_the_image_is_planned(engine: Any) -> None:
-    with unplanned():
-        launched = up(engine, STRINGS["registry"])
-    outputs, before = shown(engine, launched), registered(engine)
-    live = remember_all(engine, launched)
-    job = up(engine, STRINGS["registry"], *live)
-    assert shown(engine, job) == outputs
-    assert registered(engine) == before
-    with pytest.raises(pulumi.RunError, match=r"changing roles\[trainer\].image would relaunch"):
-        up(engine, f"{TAG}@{TWO}", *live)
 
 
 @pytest.mark.parametrize("then", STRINGS)

@@ -108,20 +108,18 @@ class Writer:
     def __init__(self, chance: random.Random, entries: list[Entry], is_scratch: bool) -> None:
         self._chance, self._is_scratch, self._made = chance, is_scratch, 0
         usual = [each for each in entries if each.path.isascii() and not set(each.path) & set(" \n\\'\"$[]#")]
-        self._files = [each.path for each in usual if each.found.kind is FileKind.FILE]
+        self._files = [each.path for each in usual if each.kind is FileKind.FILE]
         self._folders = [
             each.path
             for each in usual
             # What a copy of an empty folder does depends on the base.
-            if each.found.kind is FileKind.FOLDER and any(other.path.startswith(f"{each.path}/") for other in entries)
+            if each.kind is FileKind.FOLDER and any(other.path.startswith(f"{each.path}/") for other in entries)
         ]
         self._is_empty = not entries
 
     def write(self) -> str:
         chance = self._chance
         lines = ["# a comment", "ARG IMAGE", "ARG EARLY=early", "FROM scratch" if self._is_scratch else "FROM $IMAGE"]
-        if chance.random() < 0.1:
-            lines[0] = "# escape=`"
         lines += ["ARG SOURCE=unused", "ARG NUMBER", "ARG EARLY", "ARG ABSENT", "ENV PLACE=/opt/place"]
         steps = [self._copy, self._copy, self._copy, self._setting, self._setting]
         lines += [chance.choice(steps)() for _ in range(chance.randint(2, 9))]
@@ -131,8 +129,7 @@ class Writer:
                     ["WORKDIR /last", "WORKDIR sub/./er", "WORKDIR $PLACE", 'WORKDIR "a b"', "WORKDIR /a/../b/"]
                 )
             )
-        text = "\n".join(lines) + chance.choice(["", "\n", "\n\n# end\n"])
-        return text.replace("\\", "`") if lines[0] == "# escape=`" else text
+        return "\n".join(lines) + chance.choice(["", "\n", "\n\n# end\n"])
 
     def _copy(self) -> str:
         chance = self._chance

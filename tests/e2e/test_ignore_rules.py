@@ -17,7 +17,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from torchx_pulumi.images.content.ignore import DockerRules, docker_rules
+from torchx_pulumi.images.content.ignore import Rules, docker_rules
 from torchx_pulumi.model.errors import ImageError
 
 from tools.bootstrap import ensure
@@ -112,7 +112,7 @@ def folders_of(path: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(1, len(parts))]
 
 
-def is_sent(judge: DockerRules, path: str) -> bool:
+def is_sent(judge: Rules, path: str) -> bool:
     is_entered = not any(judge.ignores(folder) and judge.may_skip(folder) for folder in folders_of(path))
     return is_entered and not judge.ignores(path)
 

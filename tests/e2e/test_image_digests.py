@@ -56,7 +56,7 @@ def stack(tmp_path: Path, no_daemon: dict[str, str], namespace: str) -> Iterator
 
 def reference_in(text: str, repository: str) -> str:
     """Return the name of an image with its digest, as the text has it."""
-    found = re.search(rf"{re.escape(repository)}:[0-9a-f]{{40}}@sha256:[0-9a-f]{{64}}", text)
+    found = re.search(rf"{re.escape(repository)}:patched-[0-9a-f]{{40}}@sha256:[0-9a-f]{{64}}", text)
     assert found is not None, text
     return found[0]
 

@@ -186,7 +186,7 @@ def test_the_node_runs_what_the_dry_run_named_and_an_unchanged_workspace_costs_t
         ]
 
     def image(said: Said) -> str:
-        found = re.search(re.escape(repository) + r":[0-9a-f]{40}@sha256:[0-9a-f]{64}", said.text)
+        found = re.search(re.escape(repository) + r":patched-[0-9a-f]{40}@sha256:[0-9a-f]{64}", said.text)
         assert found, said.text
         return found[0]
 

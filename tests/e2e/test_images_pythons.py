@@ -25,13 +25,13 @@ from torchx_pulumi.images.content.hashing import hash_files
 from torchx_pulumi.images.content.tree import read_tree
 from torchx_pulumi.images.content.archive import Member
 from torchx_pulumi.images.layers.layer import make_layer
-entries = read_tree(sys.argv[1]).entries
-layer = make_layer([Member("app/" + entry.path, entry) for entry in entries], hash_files(entries), "COPY")
+entries = hash_files(read_tree(sys.argv[1]).entries)
+layer = make_layer([Member("app/" + entry.path, entry) for entry in entries], "COPY")
 content = hashlib.sha256()
 for piece in layer.read():
     content.update(piece)
 assert layer.digest == "sha256:" + content.hexdigest()
-print(layer.digest, layer.size, layer.facts.diff_id)
+print(layer.digest, layer.size, layer.diff_id)
 """
 
 

@@ -44,7 +44,7 @@ def test_an_edit_reaches_the_container(
         )
 
     def image(said: Said) -> str:
-        found = re.search(re.escape(repository) + r":[0-9a-f]{40}", said.text)
+        found = re.search(re.escape(repository) + r":patched-[0-9a-f]{40}", said.text)
         assert found, said.text
         return found[0]
 

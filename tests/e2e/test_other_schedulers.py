@@ -42,7 +42,7 @@ def test_an_edit_runs_without_a_daemon(
         return KubernetesCluster.connect(str(kubeconfig)).list(POD, namespace)
 
     planned = re.search(
-        re.escape(repository) + r":[0-9a-f]{40}@sha256:[0-9a-f]{64}", run("first-edit", "--dryrun").text
+        re.escape(repository) + r":patched-[0-9a-f]{40}@sha256:[0-9a-f]{64}", run("first-edit", "--dryrun").text
     )
     assert planned
     assert pods() == []
@@ -53,7 +53,7 @@ def test_an_edit_runs_without_a_daemon(
         (pod,) = eventually(lambda name=name: _ended(pods(), name), timeout_s=240)
         assert pod["status"]["phase"] == "Succeeded", json.dumps(pod["status"])
         found = pod["spec"]["containers"][0]["image"]
-        assert re.fullmatch(re.escape(repository) + r":[0-9a-f]{40}@sha256:[0-9a-f]{64}", found)
+        assert re.fullmatch(re.escape(repository) + r":patched-[0-9a-f]{40}@sha256:[0-9a-f]{64}", found)
         assert (found == planned[0]) is (text == "first-edit")
         assert text in _core(kubeconfig).read_namespaced_pod_log(pod["metadata"]["name"], namespace)
 

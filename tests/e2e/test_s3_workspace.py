@@ -19,8 +19,8 @@ URL = "s3://state/code"
 
 
 def read() -> dict[str, bytes]:
-    entries = read_tree(URL).entries
-    with tarfile.open(fileobj=BytesIO(b"".join(stream(entries, hash_files(entries))))) as archive:
+    entries = hash_files(read_tree(URL).entries)
+    with tarfile.open(fileobj=BytesIO(b"".join(stream(entries)))) as archive:
         files = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
         return {name: file.read() for name, file in files.items() if file is not None}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torchx_pulumi.model.errors import Problem, invalid_job
 
 if TYPE_CHECKING:
-    from torchx_pulumi.images.plan_report import PlanReport
+    from torchx_pulumi.images.planning import PlanReport
 
 Commands = Any
 """What argparse returns of `add_subparsers`."""
@@ -72,7 +72,7 @@ def _add_patch(actions: Commands, name: str, command: Any, text: str, descriptio
 def plan_command(arguments: argparse.Namespace) -> int:
     """Print what is known of an image before it is built."""
     from torchx_pulumi.images import plan_patch
-    from torchx_pulumi.images.plan_report import report_plan
+    from torchx_pulumi.images.planning import report_plan
     from torchx_pulumi.images.registry import RegistryClient
 
     report = report_plan(plan_patch(**_patch_options(arguments)), RegistryClient())
@@ -172,7 +172,7 @@ def _plan_values(report: PlanReport) -> dict[str, Any]:
         "why_docker": plan.why_docker or None,
         "base": plan.base,
         "bases": [{"image": base.image, "digest": base.digest, "source": base.source.value} for base in plan.bases],
-        "dockerfile": None if plan.dockerfile in plan.extra else plan.dockerfile,
+        "dockerfile": None if plan.is_default else plan.dockerfile,
         "platform": plan.platform,
         "upload_bytes": report.upload_bytes,
         "layers": report.layers
@@ -197,7 +197,7 @@ def _plan_lines(report: PlanReport) -> list[str]:
     builder = f"{plan.builder.value}: {plan.why_docker}" if plan.why_docker else plan.builder.value
     lines = [_row("image", plan.pod_reference), _row("", state)]
     lines += [_row("base", f"{base.image} {base.digest} (from: {base.source.value})") for base in plan.bases]
-    lines += [_row("dockerfile", "none; COPY . ." if plan.dockerfile in plan.extra else plan.dockerfile)]
+    lines += [_row("dockerfile", "none; COPY . ." if plan.is_default else plan.dockerfile)]
     lines += [_row("platform", plan.platform), _row("builder", builder)]
     for layer in report.layers or ():
         what = " ".join(["new" if layer.is_new else "base", "known" if layer.is_known else "missing"])

@@ -6,10 +6,24 @@ by the Docker daemon. docker-py, urllib3 and fsspec are imported on demand.
 
 from __future__ import annotations
 
-from torchx_pulumi.images.launch_checks import known_digests, plan_push, refuse_local_only, refuse_unplanned
-from torchx_pulumi.images.patching import PatchedImage, build_plans, patch_image, push_local
-from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, describe_left_out
-from torchx_pulumi.images.planned import known_plans, remember, split_planned
+from torchx_pulumi.images.patching import (
+    PatchedImage,
+    build_plans,
+    known_digests,
+    patch_image,
+    push_local,
+    refuse_unplanned,
+)
+from torchx_pulumi.images.plan import (
+    BUILDERS,
+    Builder,
+    ImagePlan,
+    describe_left_out,
+    is_patched,
+    plan_push,
+    refuse_local_only,
+    split_patched,
+)
 from torchx_pulumi.images.planning import plan_patch
 from torchx_pulumi.images.reference import is_local_id
 
@@ -21,14 +35,13 @@ __all__ = [
     "build_plans",
     "describe_left_out",
     "is_local_id",
+    "is_patched",
     "known_digests",
-    "known_plans",
     "patch_image",
     "plan_patch",
     "plan_push",
     "push_local",
     "refuse_local_only",
     "refuse_unplanned",
-    "remember",
-    "split_planned",
+    "split_patched",
 ]

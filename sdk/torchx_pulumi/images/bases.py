@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from torchx_pulumi.images.building.daemon import Daemon
 from torchx_pulumi.images.reference import is_local_id, parse_reference
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
@@ -59,17 +62,26 @@ def resolve(image: str, registry: RegistryClient, client: Any = None) -> Base:
     return _of_daemon(image, problem, retryable, client)
 
 
-def _of_daemon(image: str, problem: str, retryable: bool, client: Any) -> Base:
-    from torchx_pulumi.images.building.daemon import Daemon
+@contextlib.contextmanager
+def connected(client: Any) -> Iterator[Daemon]:
+    """Return the daemon of a caller's docker-py client, or one that is closed at the end.
 
+    Raises:
+        ImageError: The daemon cannot be reached.
+    """
+    daemon = Daemon(client) if client is not None else Daemon.connect()
     try:
-        daemon = Daemon(client) if client is not None else Daemon.connect()
-        try:
+        yield daemon
+    finally:
+        if client is None:
+            daemon.close()
+
+
+def _of_daemon(image: str, problem: str, retryable: bool, client: Any) -> Base:
+    also = "the Docker daemon does not have it either"
+    try:
+        with connected(client) as daemon:
             found = daemon.inspect(image)
-        finally:
-            if client is None:
-                daemon.close()
-        also = "the Docker daemon does not have it either"
     except ImageError as error:
         found, also = None, str(error)
     if found is None:

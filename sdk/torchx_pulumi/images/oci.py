@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from torchx_pulumi.images.reference import Reference
+from torchx_pulumi.images.reference import DIGEST, Reference
 
 OCI_INDEX: Final = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -42,6 +43,29 @@ class Descriptor:
     annotations: dict[str, str] = field(default_factory=dict)
     platform: dict[str, Any] = field(default_factory=dict)
     """`os`, `architecture` and `variant` of a manifest in an index. Empty: not given."""
+
+    @classmethod
+    def read(cls, stored: Any) -> Descriptor:
+        """Read a descriptor as registries store it.
+
+        Raises:
+            ValueError: A part is missing or of another type. No value is shown.
+        """
+        try:
+            read = cls(
+                media_type=stored["mediaType"],
+                digest=stored["digest"],
+                size=stored["size"],
+                urls=tuple(stored.get("urls") or ()),
+                annotations=dict(stored.get("annotations") or {}),
+                platform=dict(stored.get("platform") or {}),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"a descriptor is not valid ({type(error).__name__})") from error
+        is_text = isinstance(read.media_type, str) and isinstance(read.digest, str)
+        if not (is_text and re.fullmatch(DIGEST, read.digest) and type(read.size) is int and read.size >= 0):
+            raise ValueError("a descriptor has no media type, digest or size")
+        return read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +115,25 @@ class LayeredImage:
     """Layers of the base, in order."""
     new_blobs: Sequence[Blob] = field(repr=False)
     """The new layers and the configuration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BytesBlob:
+    """A small blob in memory: the configuration."""
+
+    content: bytes = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the content."""
+        return sha256_digest(self.content)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the content."""
+        return len(self.content)
+
+    def read(self, offset: int = 0) -> Iterator[bytes]:
+        """Yield the content from an offset."""
+        for begin in range(offset, len(self.content), 1 << 20):
+            yield self.content[begin : begin + (1 << 20)]

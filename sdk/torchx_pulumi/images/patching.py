@@ -11,21 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from torchx_pulumi.images.bases import connected
 from torchx_pulumi.images.building.build import build
 from torchx_pulumi.images.building.daemon import Daemon, translated_errors
 from torchx_pulumi.images.building.progress import Progress
 from torchx_pulumi.images.building.transfer import provide, push, runs_on
 from torchx_pulumi.images.content.archive import stream
-from torchx_pulumi.images.plan import (
-    CONTENT_LABEL,
-    LOCAL_REPOSITORY,
-    Builder,
-    ImagePlan,
-    content_labels,
-    describe_left_out,
-)
-from torchx_pulumi.images.planned import is_planned_name
-from torchx_pulumi.images.planning import plan_patch
+from torchx_pulumi.images.plan import CONTENT_LABEL, LOCAL_REPOSITORY, Builder, ImagePlan, describe_left_out, is_patched
+from torchx_pulumi.images.planning import place_of, plan_patch
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
 from torchx_pulumi.model.errors import ImageError
@@ -82,7 +75,6 @@ class ImageBuilder:
         Raises:
             ImageError: Images could not be built or pushed. The message lists all of them.
         """
-        # One tag may have two digests: a base may have two names, and another builder may push between two plans.
         distinct = {plan.pod_reference: plan for plan in plans}
         return self._for_each(list(distinct.values()), self._build_and_push)
 
@@ -90,7 +82,7 @@ class ImageBuilder:
         """Push images of the daemon; see `push_local`."""
         pairs = list(images.items())
         digests = self._for_each(pairs, self._push_local)
-        names = [image if is_planned_name(image, name) else f"{name}:{tag}" for image, (name, tag) in pairs]
+        names = [image if is_patched(image, name) else f"{name}:{tag}" for image, (name, tag) in pairs]
         return dict(zip(names, digests, strict=True))
 
     def _for_each(self, items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
@@ -124,134 +116,98 @@ class ImageBuilder:
         if plan.builder is Builder.REGISTRY:
             return self._push_layers(plan, progress)
         if plan.repository is not None:
+            # The address covers all inputs of a build, whose digest is known after it only.
             there = self.registry.digest(parse_reference(plan.reference))
             if there:
                 progress.say("is in the registry already, nothing to build")
                 return _patched(plan, there)
-        with _connected(self.client, plan) as daemon:
+        with self._daemon(plan) as daemon:
             found = daemon.inspect(plan.reference)
             labels = ((found or {}).get("Config") or {}).get("Labels") or {}
             # A build whose push failed, or a local image. The label tells it from other images of that name.
             done = found is not None and labels.get(CONTENT_LABEL) == plan.address and runs_on(found, plan.platform)
             image_id = str((found or {})["Id"]) if done else self._build(daemon, plan, progress)
-            if plan.repository is None:
-                return self._keep(daemon, plan, image_id, progress, built=not done)
-            digest = push(daemon, image_id, plan.repository, plan.tag, progress, self.retries)
-            return _patched(plan, digest, built=not done, pushed=True)
+            if plan.repository is not None:
+                digest = push(daemon, image_id, plan.repository, plan.tag, progress, self.retries)
+                return _patched(plan, digest, built=not done, pushed=True)
+            if not done:
+                with translated_errors(f"image {plan.reference}"):
+                    daemon.api.tag(image_id, LOCAL_REPOSITORY, tag=plan.tag, force=True)
+            progress.say("is on this machine's daemon only; set image_repo for clusters that do not share it")
+            return _patched(plan, image_id, built=not done)
+
+    @contextlib.contextmanager
+    def _daemon(self, plan: ImagePlan) -> Iterator[Daemon]:
+        """Return a daemon. The error of one that cannot be reached says why the builder `registry` was not chosen."""
+        with contextlib.ExitStack() as stack:
+            try:
+                daemon = stack.enter_context(connected(self.client))
+            except ImageError as error:
+                why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
+                raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
+            yield daemon
 
     def _push_layers(self, plan: ImagePlan, progress: Progress) -> PatchedImage:
         """Push an image without a daemon, unless the registry has the planned digest."""
-        target = replace(parse_reference(plan.reference), digest=plan.digest)
-        if plan.found_at is not None and time.time() - plan.found_at < FOUND_FOR_S:
-            found = plan.digest
-        else:
-            found = self.registry.digest(replace(target, digest=None))
-        is_taken = found is not None and found != plan.digest
-        if is_taken:
-            # Another builder pushed the tag. Pods name the planned digest, which gets no tag then.
-            found = self.registry.digest(target)
-        if found is not None and found == plan.digest:
+        digest, layered = plan.digest, plan.layered
+        if layered is None or digest is None:
+            raise ImageError(unplanned(plan.pod_reference))
+        is_fresh = plan.found_at is not None and time.time() - plan.found_at < FOUND_FOR_S
+        place = None if is_fresh else place_of(plan, self.registry)
+        if place is None or place.found == digest:
             progress.say("is in the registry already, nothing to push")
-            return _patched(plan, found)
-        if plan.layered is None:
-            raise ImageError(
-                f"image {plan.pod_reference}: the registry had it when it was planned, and does not have it now; "
-                "run again"
-            )
-        stored = push_image(
-            self.registry,
-            plan.layered,
-            replace(target, tag=None) if is_taken else replace(target, digest=None),
-            progress=progress.say,
-        )
+            return _patched(plan, digest)
+        stored = push_image(self.registry, layered, place.target, progress=progress.say)
         # Another push of the same content may have moved the tag since.
-        if stored != plan.digest and self.registry.digest(target) != plan.digest:
+        if stored != digest and self.registry.digest(replace(place.target, digest=digest)) != digest:
             raise ImageError(
-                f"image {plan.reference}: was pushed as {plan.digest} and the registry has {stored}, so that pods "
+                f"image {plan.reference}: was pushed as {digest} and the registry has {stored}, so that pods "
                 "would not find it; the registry changes what is pushed: turn that off, or set the option builder to "
                 "`docker`"
             )
-        return _patched(plan, plan.digest or stored, built=True, pushed=True)
+        return _patched(plan, digest, built=True, pushed=True)
 
     def _build(self, daemon: Daemon, plan: ImagePlan, progress: Progress) -> str:
         for base in plan.bases:
             provide(daemon, base, plan.platform, progress, self.retries)
         progress.say(f"building on {plan.base}")
-        image_id = self._build_once(daemon, plan, progress, cached=True)
-        if not plan.bases and not runs_on(daemon.inspect(image_id) or {}, plan.platform):
+        image_id = ""
+        for is_cached in (True, False):
+            image_id = build(
+                daemon,
+                stream([*plan.sent_only, *plan.entries]),
+                dockerfile=plan.dockerfile,
+                build_args=plan.build_args,
+                labels={**plan.all_labels, **_version_labels()},
+                platform=plan.platform,
+                progress=progress,
+                every_line=self.every_line,
+                cached=is_cached,
+            )
             # The daemon's cache ignores the platform of an image `FROM scratch`.
-            return self._build_once(daemon, plan, progress, cached=False)
+            if plan.bases or runs_on(daemon.inspect(image_id) or {}, plan.platform):
+                break
         return image_id
-
-    def _build_once(self, daemon: Daemon, plan: ImagePlan, progress: Progress, *, cached: bool) -> str:
-        return build(
-            daemon,
-            stream([*plan.sent_only, *plan.entries], plan.hashes, plan.extra),
-            dockerfile=plan.dockerfile,
-            build_args=plan.build_args,
-            labels={**content_labels(plan), **_version_labels()},
-            platform=plan.platform,
-            progress=progress,
-            every_line=self.every_line,
-            cached=cached,
-        )
-
-    def _keep(self, daemon: Daemon, plan: ImagePlan, image_id: str, progress: Progress, *, built: bool) -> PatchedImage:
-        if built:
-            with translated_errors(f"image {plan.reference}"):
-                daemon.api.tag(image_id, LOCAL_REPOSITORY, tag=plan.tag, force=True)
-        progress.say("is on this machine's daemon only; set image_repo for clusters that do not share it")
-        return _patched(plan, image_id, built=built)
 
     def _push_local(self, pair: tuple[str, tuple[str, str]]) -> str:
         image, (name, tag) = pair
         reference = f"{name}:{tag}"
         progress = Progress(self.report, reference, {})
-        is_planned = is_planned_name(image, name)
+        is_ours = is_patched(image, name)
         # A tag of the content never changes its meaning; another tag may.
-        if (is_planned and name != LOCAL_REPOSITORY) or image == f"sha256:{tag}":
-            there = self.registry.digest(parse_reference(image if is_planned else reference))
-            if there and not (is_planned and self._is_own(image)):
+        if is_ours or image == f"sha256:{tag}":
+            there = self.registry.digest(parse_reference(image if is_ours else reference))
+            if there:
                 progress.say("is in the registry already, nothing to push")
                 return there
-        if is_planned and not self._is_own(image):
+        if is_ours:
             raise ImageError(unplanned(image))
-        with _connected(self.client) as daemon:
+        with connected(self.client) as daemon:
             if daemon.inspect(image) is None:
                 raise ImageError(
                     f"image {image!r}: the Docker daemon does not have it; build it, or name another image"
                 )
             return push(daemon, image, name, tag, progress, self.retries)
-
-    def _is_own(self, image: str) -> bool:
-        """Return whether the daemon has an image of another builder whose tag looks like an address."""
-        try:
-            with _connected(self.client) as daemon:
-                found = daemon.inspect(image)
-        except ImageError:
-            return False  # without a daemon there is no image to push
-        return found is not None and CONTENT_LABEL not in ((found.get("Config") or {}).get("Labels") or {})
-
-
-@contextlib.contextmanager
-def _connected(client: Any, plan: ImagePlan | None = None) -> Iterator[Daemon]:
-    """Return a daemon for one image: the caller's own, or one that is closed at the end.
-
-    Raises:
-        ImageError: It cannot be reached. With a plan, the message says why the builder `registry` was not chosen.
-    """
-    try:
-        daemon = Daemon(client) if client is not None else Daemon.connect()
-    except ImageError as error:
-        if plan is None:
-            raise
-        why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
-        raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
-    try:
-        yield daemon
-    finally:
-        if client is None:
-            daemon.close()
 
 
 def unplanned(image: str) -> str:
@@ -260,6 +216,47 @@ def unplanned(image: str) -> str:
         f"image {image!r}: no registry has it, and the request has no build plan for it; make the dry run again where "
         "the workspace is, and schedule what it returns"
     )
+
+
+def known_digests(references: Sequence[str]) -> Mapping[str, str]:
+    """Return the digests of the images that their registries have. A registry that does not answer is skipped."""
+    found = {}
+    with contextlib.closing(RegistryClient(tries=1)) as registry:
+        for reference in dict.fromkeys(references):
+            # Used by a preview only. The build asks again and reports the error.
+            with contextlib.suppress(ImageError):
+                digest = registry.digest(parse_reference(reference))
+                if digest:
+                    found[reference] = digest
+    return found
+
+
+def refuse_unplanned(images: Sequence[str], repository: str | None) -> Sequence[str]:
+    """Refuse images that are named as `plan_patch` names them, have no plan here, and are not in their registry.
+
+    Args:
+        images: References of the job's images, without those that are built or pushed now.
+        repository: The option `image_repo`. None: no image is patched.
+
+    Returns:
+        A warning for each image whose registry does not answer. The cluster may still reach it.
+
+    Raises:
+        ImageError: A registry does not have one of the images.
+    """
+    unknown = []
+    registry = RegistryClient(tries=1)
+    for image in dict.fromkeys(images):
+        if not repository or not is_patched(image, repository):
+            continue
+        try:
+            found = registry.digest(parse_reference(image))
+        except ImageError as error:
+            unknown.append(f"image {image}: whether it is in its registry is not known: {error}")
+            continue
+        if found is None:
+            raise ImageError(unplanned(image))
+    return unknown
 
 
 def _version(package: str) -> str | None:

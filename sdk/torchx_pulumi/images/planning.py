@@ -1,4 +1,4 @@
-"""Plans patched images: reads workspace and base, computes the name of the image, and chooses its builder.
+"""Plans patched images: reads workspace and base, computes name and digest, and chooses the builder.
 
 Nothing is built or pushed.
 """
@@ -6,27 +6,28 @@ Nothing is built or pushed.
 from __future__ import annotations
 
 import contextlib
-import platform as machine
+import json
 import posixpath
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 from torchx_pulumi.images import dockerfile as dockerfiles
 from torchx_pulumi.images.bases import DigestSource, resolve
 from torchx_pulumi.images.content.hashing import files_address, hash_files, image_address
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Tree, read_tree
-from torchx_pulumi.images.layers import BaseImage, UnsupportedError, compose, copied_files, read_base, unsupported
-from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, content_labels
-from torchx_pulumi.images.reference import parse_reference, parse_repository
+from torchx_pulumi.images.layers import UnsupportedError, compose, read_base, unsupported
+from torchx_pulumi.images.oci import LayeredImage
+from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan
+from torchx_pulumi.images.platforms import Platform
+from torchx_pulumi.images.reference import Reference, parse_reference, parse_repository
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
 
-_PLATFORM: Final = re.compile(r"[A-Za-z0-9]+/[A-Za-z0-9_]+(/[A-Za-z0-9_.]+)?")
-_PROCESSORS: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+REQUESTS_AT_ONCE: Final = 8
 
 
 def plan_patch(
@@ -46,7 +47,7 @@ def plan_patch(
     """Return the plan of a patched image. Nothing is built or pushed. The registry of the base image is asked.
 
     Args:
-        base: Image to patch. With `@sha256:...` its registry is not asked.
+        base: Image to patch. With `@sha256:...` its registry is not asked for the digest.
         workspace: Folder, or URL that fsspec opens; or a mapping of folders, URLs and files to their places in the
             image's folder, for example `{"~/train": "", "~/shared": "shared"}`.
         repository: Repository to push to, without a tag. None: the image stays on this machine's daemon.
@@ -77,53 +78,48 @@ def plan_patch(
     )
     if builder not in BUILDERS:
         raise ImageError(f"builder {builder!r}: must be one of {', '.join(BUILDERS)}")
-    if platform is not None and not _PLATFORM.fullmatch(platform):
-        raise ImageError(f"platform is {platform!a}, must be OS/ARCHITECTURE, for example linux/arm64")
+    # The address contains the platform, so pull and build must use it too: the daemon may have another one.
+    chosen = str(Platform.own() if platform is None else Platform.parse(platform))
     if repository is not None:
         repository = parse_repository(repository).name
     arguments = _arguments(base, build_args or {})
     name = posixpath.normpath(dockerfile or TORCHX_DOCKERFILE)
-    tree = read_tree(workspace, ignore_rules=ignore_rules, dockerfile=name)
-    sent = [*tree.sent_only, *tree.entries]
-    hashes = hash_files(sent)
-    text = _dockerfile(tree, name, required=dockerfile is not None)
-    used = dockerfiles.images_of(text or dockerfiles.DEFAULT, arguments, name)
+    default = dockerfiles.DEFAULT.encode() if dockerfile is None else None
+    tree = read_tree(workspace, ignore_rules=ignore_rules, dockerfile=name, default=default)
+    entries, sent_only = hash_files(tree.entries), hash_files(tree.sent_only)
+    text, is_default = _dockerfile(tree, name)
     registry = registry or RegistryClient()
-    bases = [resolve(image, registry, client) for image in used]
-    files = files_address(tree.entries, hashes)
+    bases = [resolve(image, registry, client) for image in dockerfiles.images_of(text, arguments, name)]
+    files = files_address(entries)
+    # The digest of the base stands for the name of the role's image, unless that name itself gets into the image.
+    unseen = dockerfiles.SHOWN_ARGUMENTS[1:] if dockerfiles.uses_role_image(text) else dockerfiles.SHOWN_ARGUMENTS
+    address = image_address(
+        bases=[each.digest for each in bases],
+        dockerfile=text,
+        dockerfile_path=name,
+        build_args={key: value for key, value in arguments.items() if key not in unseen},
+        labels=dict(labels or {}),
+        platform=chosen,
+        files=files,
+    )
     plan = ImagePlan(
         base=base,
         repository=repository,
-        address="",
+        address=address,
         workspace_address=files,
         bases=bases,
         dockerfile=name,
+        text=text,
+        is_default=is_default,
         build_args=arguments,
         labels=dict(labels or {}),
-        # The address contains the platform, so pull and build must use it too: the daemon may have another one.
-        platform=platform or _own_platform(),
+        platform=chosen,
         warnings=[*tree.warnings, *_unread_rules(tree, name)],
         left_out=tree.left_out,
-        entries=tree.entries,
-        sent_only=tree.sent_only,
-        hashes=hashes,
-        extra={} if text else {name: dockerfiles.DEFAULT.encode()},
+        entries=entries,
+        sent_only=sent_only,
     )
-    text = text or dockerfiles.DEFAULT
-    plan = replace(plan, address=_address(plan, text, files))
-    return choose_builder(plan, text, registry, builder)
-
-
-def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:
-    return image_address(
-        bases=[each.digest for each in plan.bases],
-        dockerfile=dockerfile,
-        dockerfile_path=plan.dockerfile,
-        build_args={key: value for key, value in plan.build_args.items() if key not in dockerfiles.SHOWN_ARGUMENTS},
-        labels=dict(plan.labels),
-        platform=plan.platform,
-        files=files,
-    )
+    return choose_builder(plan, registry, builder)
 
 
 def _check_types(*, text: Mapping[str, Any], mappings: Mapping[str, Any], workspace: Any) -> None:
@@ -162,24 +158,22 @@ def _arguments(base: str, given: Mapping[str, str]) -> dict[str, str]:
     return {"IMAGE": base, "WORKSPACE": dockerfiles.WORKSPACE, **given}
 
 
-def _dockerfile(tree: Tree, path: str, *, required: bool) -> str | None:
-    """Return the text of the workspace's Dockerfile. None: it has no Dockerfile."""
+def _dockerfile(tree: Tree, path: str) -> tuple[str, bool]:
+    """Return the text of the Dockerfile, and whether it is the generated one."""
     # The daemon reads it even if the rules exclude it from the image.
-    for entry in (*tree.sent_only, *tree.entries):
-        if entry.path == path:
-            try:
-                with entry.source.open(entry.found.path) as file:
-                    return file.read().decode("utf-8", "surrogateescape")
-            except OSError as error:
-                raise ImageError(
-                    f"dockerfile {path!r}: cannot be read ({error.strerror or error}); make it a readable file, "
-                    "or name another one with the option dockerfile"
-                ) from error
-    if required:
+    entry = next((each for each in (*tree.sent_only, *tree.entries) if each.path == path), None)
+    if entry is None:
         raise ImageError(
             f"dockerfile {path!r}: is not a file of the workspace; give its path from the workspace's folder"
         )
-    return None
+    try:
+        with entry.open() as file:
+            return file.read().decode("utf-8", "surrogateescape"), entry.is_generated
+    except OSError as error:
+        raise ImageError(
+            f"dockerfile {path!r}: cannot be read ({error.strerror or error}); make it a readable file, or name "
+            "another one with the option dockerfile"
+        ) from error
 
 
 def _unread_rules(tree: Tree, dockerfile: str) -> list[str]:
@@ -190,19 +184,12 @@ def _unread_rules(tree: Tree, dockerfile: str) -> list[str]:
     return [f"{file} is not read, and the files that it excludes are sent; write its lines into {IGNORE_FILE}"]
 
 
-def _own_platform() -> str:
-    """Return the platform of this machine in Docker's notation."""
-    processor = machine.machine().lower()
-    return f"linux/{_PROCESSORS.get(processor, processor)}"
-
-
-def choose_builder(plan: ImagePlan, text: str, registry: RegistryClient, wanted: str) -> ImagePlan:
+def choose_builder(plan: ImagePlan, registry: RegistryClient, wanted: str) -> ImagePlan:
     """Return the plan with its builder and, if the builder is `registry`, the digest of the image.
 
     Args:
         plan: The plan with its address.
-        text: Text of the Dockerfile.
-        registry: Client that is asked for the tag, and for the base if the tag does not exist.
+        registry: Client that is asked for the base, and for the tag.
         wanted: `auto`, `registry` or `docker`.
 
     Raises:
@@ -210,13 +197,14 @@ def choose_builder(plan: ImagePlan, text: str, registry: RegistryClient, wanted:
     """
     if wanted == Builder.DOCKER.value:
         return plan
-    reasons = _reasons(plan, text)
+    reasons = [] if plan.repository is not None else ["without image_repo, the image exists on the daemon only"]
+    local = [each.image for each in plan.bases if each.source is DigestSource.DAEMON]
+    if local:
+        reasons.append(f"base image {', '.join(local)}: no registry has it, only the daemon")
+    reasons += unsupported(plan.text, plan.dockerfile)
     if not reasons:
-        digest = _pushed_digest(plan, registry)
-        if digest is not None:
-            return replace(plan, builder=Builder.REGISTRY, digest=digest, found_at=time.time())
         try:
-            return compose_image(plan, text, registry)
+            return _found(_composed(plan, registry), registry)
         except UnsupportedError as error:
             reasons = list(error.reasons)
         except ImageError as error:
@@ -233,40 +221,143 @@ def choose_builder(plan: ImagePlan, text: str, registry: RegistryClient, wanted:
     return replace(plan, why_docker="; ".join(reasons))
 
 
-def compose_image(plan: ImagePlan, text: str, registry: RegistryClient) -> ImagePlan:
+def _composed(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
     """Return the plan with the layers of the image and its computed digest.
 
     Raises:
         UnsupportedError: The image needs the daemon, by its base or by its files.
         ImageError: The base cannot be read or used, or files of the workspace changed.
     """
-    base: BaseImage | None = read_base(registry, plan.bases[0], plan.platform) if plan.bases else None
-    entries, extra = copied_files(plan.entries, plan.sent_only, plan.extra, plan.dockerfile)
     layered = compose(
-        base,
-        text=text,
+        read_base(registry, plan.bases[0], plan.platform) if plan.bases else None,
+        text=plan.text,
         where=plan.dockerfile,
         build_args=plan.build_args,
-        labels=content_labels(plan),
+        labels=plan.all_labels,
         platform=plan.platform,
-        entries=entries,
-        extra=extra,
-        hashes=plan.hashes,
+        entries=plan.entries,
     )
     return replace(plan, builder=Builder.REGISTRY, digest=layered.manifest.digest, layered=layered)
 
 
-def _reasons(plan: ImagePlan, text: str) -> Sequence[str]:
-    """Return why the daemon is needed, as far as the Dockerfile and the names of the images say."""
-    reasons = [] if plan.repository is not None else ["without image_repo, the image exists on the daemon only"]
-    local = [each.image for each in plan.bases if each.source is DigestSource.DAEMON]
-    if local:
-        reasons.append(f"base image {', '.join(local)}: no registry has it, only the daemon")
-    return [*reasons, *unsupported(text, plan.dockerfile)]
+class Place(NamedTuple):
+    """Where a composed image is, or is pushed to."""
+
+    target: Reference
+    """Its name in the registry."""
+    found: str | None
+    """Digest that the registry has under that name. None: none."""
+    other: str | None
+    """Another digest, which the tag of the content has. None: it has none, or that of the image."""
 
 
-def _pushed_digest(plan: ImagePlan, registry: RegistryClient) -> str | None:
+def place_of(plan: ImagePlan, registry: RegistryClient) -> Place:
+    """Return where an image with a computed digest is pushed: under its tag, unless that has another digest.
+
+    A tag is believed only if its digest is the computed one. Another builder may have pushed it, and its pods name the
+    tag, so it stays as it is; the image then gets a tag of its own.
+
+    Raises:
+        ImageError: The registry does not answer.
+    """
+    target = parse_reference(plan.reference)
+    found = registry.digest(target)
+    if found is None or found == plan.digest:
+        return Place(target, found, None)
+    target = replace(target, tag=plan.own_tag)
+    return Place(target, registry.digest(target), found)
+
+
+def _found(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
+    """Return the plan with what the registry has of the image."""
     # A registry that does not answer now is asked again before the image is pushed, which reports the error.
     with contextlib.suppress(ImageError):
-        return registry.digest(parse_reference(plan.reference))
-    return None
+        place = place_of(plan, registry)
+        if place.found == plan.digest:
+            plan = replace(plan, found_at=time.time())
+        if place.other is not None:
+            warning = (
+                f"image {plan.reference}: the registry has {place.other} under this tag, and the workspace makes "
+                f"{plan.digest}: another builder pushed the tag, or it was overwritten. Pods name {plan.digest}"
+            )
+            plan = replace(plan, warnings=[*plan.warnings, warning])
+    return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerReport:
+    """One layer of a planned image."""
+
+    digest: str
+    size: int
+    """Bytes, compressed."""
+    is_new: bool
+    """It has files of the workspace. False: it is a layer of the base, or the image is in the registry already."""
+    is_known: bool
+    """The repository has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReport:
+    """What is known of a planned image before it is built."""
+
+    plan: ImagePlan
+    digest: str | None
+    """Digest of the image: the computed one, else the one that the registry has under the tag. None: not known before
+    the build."""
+    is_pushed: bool | None = None
+    """The registry has the image. None: it does not answer."""
+    layers: Sequence[LayerReport] | None = None
+    """Layers in order. None: the daemon builds the image, or the registry does not answer."""
+    upload_bytes: int | None = None
+    """Bytes that a push sends to the registry: layers, configuration and manifest that it lacks. Layers of a base in
+    the same registry are not sent. None: not known."""
+    warnings: Sequence[str] = ()
+    """Warnings for the user."""
+
+
+def report_plan(plan: ImagePlan, registry: RegistryClient) -> PlanReport:
+    """Return what is known of a planned image. The registry is asked for the layers.
+
+    Args:
+        plan: Result of `plan_patch`.
+        registry: Client for the registry.
+    """
+    report = PlanReport(plan=plan, digest=plan.digest, warnings=tuple(plan.warnings))
+    try:
+        if plan.layered is None:
+            digest = registry.digest(parse_reference(plan.reference))
+            return replace(report, digest=digest, is_pushed=digest is not None, upload_bytes=0 if digest else None)
+        return _with_layers(report, plan.layered, registry)
+    except ImageError as error:
+        return replace(report, warnings=(*report.warnings, f"what the registry has is not known: {error}"))
+
+
+def _with_layers(report: PlanReport, image: LayeredImage, registry: RegistryClient) -> PlanReport:
+    plan = report.plan
+    target = parse_reference(plan.reference)
+    is_pushed = plan.found_at is not None or place_of(plan, registry).found == plan.digest
+    new = {blob.digest: blob.size for blob in image.new_blobs}
+    sizes = {**{layer.digest: layer.size for layer in image.base_layers}, **new}
+    if is_pushed:
+        known = dict.fromkeys(sizes, True)
+    else:
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+            known = dict(zip(sizes, pool.map(lambda digest: registry.has_blob(target, digest), sizes), strict=True))
+    is_mounted = image.base is not None and image.base.registry == target.registry
+    # Layers with addresses of their own are in no registry.
+    copied = {} if is_mounted else {layer.digest: layer.size for layer in image.base_layers if not layer.urls}
+    missing = sum(size for digest, size in {**copied, **new}.items() if not known[digest])
+    config = json.loads(image.manifest.content)["config"]["digest"]
+    return replace(
+        report,
+        is_pushed=is_pushed,
+        layers=[
+            LayerReport(
+                digest=digest, size=sizes[digest], is_new=digest in new and not is_pushed, is_known=known[digest]
+            )
+            for digest in (*(layer.digest for layer in image.base_layers), *new)
+            if digest != config
+        ],
+        upload_bytes=0 if is_pushed else len(image.manifest.content) + missing,
+    )

@@ -10,12 +10,13 @@ from torchx_pulumi.model.errors import ImageError
 
 DOCKER_HUB: Final = "docker.io"
 """The registry of a name without one."""
+DIGEST: Final = r"sha256:[0-9a-f]{64}"
+"""Expression of a digest."""
 _HOST: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?"
 _COMPONENT: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _PATH: Final = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
 _HOST_ONLY: Final = re.compile(_HOST)
 _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ def is_local_id(image: str) -> bool:
     >>> is_local_id("sha256:" + "0" * 64), is_local_id("busybox:1")
     (True, False)
     """
-    return bool(_DIGEST.fullmatch(image))
+    return bool(re.fullmatch(DIGEST, image))
 
 
 def parse_reference(text: str) -> Reference:
@@ -60,7 +61,7 @@ def parse_reference(text: str) -> Reference:
         ImageError: The name is not valid.
     """
     rest, at, digest = text.partition("@")
-    if at and not _DIGEST.fullmatch(digest):
+    if at and not re.fullmatch(DIGEST, digest):
         raise ImageError(f"image {text!r}: after @ is {digest!r}, must be sha256: and 64 hex digits")
     head, slash, last = rest.rpartition("/")
     last, colon, tag = last.partition(":")

@@ -99,14 +99,21 @@ class PulumiJob:
         return str(self)
 
 
-def make_request(app: Any, config: Mapping[str, Any], scheduler: str, session: str) -> PulumiJob:
-    """Make the request of an app. Images that this process has planned are part of it.
+def make_request(
+    app: Any,
+    config: Mapping[str, Any],
+    scheduler: str,
+    session: str,
+    image_plans: Mapping[str, images.ImagePlan] | None = None,
+) -> PulumiJob:
+    """Make the request of an app.
 
     Args:
         app: The AppDef; it is left as it is.
         config: Resolved run options.
         scheduler: `volcano` or `mcad`.
         session: TorchX session.
+        image_plans: Reference to what the image is built from; the plans of the app's images are part of the request.
 
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.
@@ -118,11 +125,11 @@ def make_request(app: Any, config: Mapping[str, Any], scheduler: str, session: s
     spec, pushed = _with_remote_images(spec, launch.get("image_repo"), shared=bool(launch.get("shared_daemon")))
     for written, role in zip(given["roles"], spec.roles, strict=True):
         written["image"] = role.image
-    known = images.known_plans()
+    known = image_plans or {}
     plans = {role.image: known[role.image] for role in spec.roles if role.image in known}
     pushed |= {image: plan.target for image, plan in plans.items()}
     # The digests in the names of patched images are no part of the job's identity.
-    apart = [(role, *images.split_planned(role.image, launch.get("image_repo"))) for role in spec.roles]
+    apart = [(role, *images.split_patched(role.image)) for role in spec.roles]
     roles = [replace(role, image=image, image_digest=digest) if digest else role for role, image, digest in apart]
     spec = replace(spec, roles=tuple(roles))
     own = {labels.LAUNCHER: labels.LAUNCHER_VALUE, labels.SESSION: names.label_value(session)}

@@ -131,7 +131,8 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         config = self.run_opts().resolve(dict(cfg))
-        request = make_request(app, config, self._kind, self.session_name)
+        self._workspaces.warn_of_unpatched(app.roles)
+        request = make_request(app, config, self._kind, self.session_name, self._workspaces.plans)
         check_launch_options(app, config)
         for role, written in zip(app.roles, (request.app or {})["roles"], strict=True):
             if role.image.startswith(LOCAL_IMAGE):

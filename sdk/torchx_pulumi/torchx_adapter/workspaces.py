@@ -11,6 +11,7 @@ from typing import Any
 from torchx_pulumi import images
 from torchx_pulumi.images import ImagePlan
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
+from torchx_pulumi.torchx_adapter import compat
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +22,8 @@ class Workspaces:
 
     docker_client: Any = None
     """A docker-py client of the caller's. None: made when it is needed."""
+    plans: dict[str, ImagePlan] = field(default_factory=dict)
+    """Reference to what the image is built from, for the images that roles were given here."""
     _dry_run: threading.local = field(default_factory=threading.local)
 
     def patch(self, role: Any, workspace: str | Mapping[str, str], config: Mapping[str, Any]) -> None:
@@ -58,8 +61,25 @@ class Workspaces:
             logger.warning("%s", warning)
         if plan.left_out:
             logger.info("%s", images.describe_left_out(plan))
-        images.remember(plan)
+        self.plans[plan.pod_reference] = plan
         role.image = plan.pod_reference
+
+    def warn_of_unpatched(self, roles: Sequence[Any]) -> None:
+        """Warn of roles that run their image as it is beside a role that was given the workspace.
+
+        TorchX patches its argument `workspace` onto the first role only: 0.7.0, and nightly, where the others may have
+        workspaces of their own.
+        """
+        patched = [role.name for role in roles if role.image in self.plans]
+        others = [role.name for role in roles if not images.is_patched(role.image)]
+        if patched and others:
+            logger.warning(
+                "the workspace is in the image of %s only; %s: the image is run as it is. Give these roles the patched "
+                "image (`torchx-pulumi image push` prints its name)%s",
+                ", ".join(f"role {name!r}" for name in patched),
+                ", ".join(f"role {name!r}" for name in others),
+                ", or a workspace of their own" if compat.ROLE_WORKSPACES else "",
+            )
 
     def expect_dry_run(self, roles: object) -> None:
         """Note whose workspaces this thread asks for next, to name their images only."""
@@ -75,8 +95,7 @@ class Workspaces:
         """
         if roles is getattr(self._dry_run, "roles", None):
             return
-        plans = images.known_plans()
-        needed = {role.image: plans[role.image] for role in roles if role.image in plans}
+        needed = {role.image: self.plans[role.image] for role in roles if role.image in self.plans}
         self.make({image: plan.target for image, plan in needed.items()}, needed, config)
 
     def make(
@@ -108,7 +127,7 @@ class Workspaces:
             logger.warning("%s", warning)
         quiet = bool(config.get("quiet"))
         progress = logger.debug if quiet else logger.info
-        known = {**images.known_plans(), **plans}
+        known = {**self.plans, **plans}
         planned = {name: known[name] for name in images_to_push if name in known}
         for name, plan in planned.items():
             if tuple(images_to_push[name]) != plan.target:

@@ -69,7 +69,7 @@ def test_plan_shows_what_is_built_and_pushes_nothing(registry: FakeRegistry, bas
     asked = len(registry.asked)
     said = json.loads(ask("plan", *patch(registry, base), "--json"))
     assert not [each for each in registry.asked[asked:] if not each.startswith(("GET", "HEAD"))]
-    assert re.fullmatch(rf"{registry.host}/team/train:[0-9a-f]{{40}}@sha256:[0-9a-f]{{64}}", said["reference"])
+    assert re.fullmatch(rf"{registry.host}/team/train:patched-[0-9a-f]{{40}}@sha256:[0-9a-f]{{64}}", said["reference"])
     assert (said["is_pushed"], said["builder"], said["why_docker"]) == (False, "registry", None)
     assert [(each["image"], each["source"]) for each in said["bases"]] == [(base, "registry")]
     assert [(each["new"], each["known"]) for each in said["layers"]] == [(False, False), (True, False)]

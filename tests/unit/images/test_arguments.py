@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pwd
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,6 @@ def test_a_damaged_cache_is_read_again(workspace: Path, monkeypatch: pytest.Monk
     files = list(cache_folder().glob("*.json"))
     assert files
     for file in files:
-        header = file.read_text().splitlines()[0]
-        file.write_text(f"{header}\n{damaged}\n")
+        version = json.loads(file.read_text())[0]
+        file.write_text(f"[{version}, {damaged}]")
     assert plan(str(workspace)) == expected

@@ -19,8 +19,7 @@ from torchx_pulumi.images import (
     patching,
     plan_patch,
     refuse_unplanned,
-    remember,
-    split_planned,
+    split_patched,
 )
 from torchx_pulumi.images.content.files import LocalSource
 from torchx_pulumi.images.oci import DOCKER_CONFIG, DOCKER_LAYER, DOCKER_MANIFEST, sha256_digest
@@ -126,33 +125,63 @@ def test_an_image_that_was_found_long_ago_is_asked_for_again(
     stored.manifests.clear()
     assert build_plans([found], quiet) == {found.pod_reference: found.digest}
     old = replace(found, found_at=found.found_at - FOUND_FOR_S - 1)
-    with pytest.raises(ImageError, match="had it when it was planned, and does not have it now; run again"):
-        build_plans([old], quiet)
+    assert stored.tags == {}
+    build_plans([old], quiet)
+    assert stored.tags == {found.tag: found.digest}
 
 
-def test_the_digest_of_an_image_that_another_builder_pushed_is_taken(
-    registry: FakeRegistry, base: str, workspace: Path
-) -> None:
+OTHER = "sha256:" + "a" * 64
+
+
+def test_a_tag_with_another_digest_is_not_believed(registry: FakeRegistry, base: str, workspace: Path) -> None:
     first = plan(registry, base, workspace)
     stored = registry.repository("app")
-    stored.manifests["sha256:" + "a" * 64] = (DOCKER_MANIFEST, b"{}")
-    stored.tags[first.tag] = "sha256:" + "a" * 64
+    stored.manifests[OTHER] = (DOCKER_MANIFEST, b"{}")
+    stored.tags[first.tag] = OTHER
     second = plan(registry, base, workspace)
-    assert (second.digest, second.layered) == ("sha256:" + "a" * 64, None)
-    # Planned before the other builder pushed: pods name the planned digest, and the tag stays.
+    assert (second.digest, second.found_at) == (first.digest, None)
+    (warning,) = second.warnings
+    assert OTHER in warning
+    assert str(first.digest) in warning
+    # The pods of the other builder name the tag, so that it stays. The image gets a tag by which it is kept.
     assert build_plans([first], quiet) == {first.pod_reference: first.digest}
-    assert stored.tags == {first.tag: "sha256:" + "a" * 64}
-    assert first.digest in stored.manifests
+    assert stored.tags == {first.tag: OTHER, f"{first.tag}-{str(first.digest)[7:19]}": first.digest}
+    assert plan(registry, base, workspace).found_at is not None
 
 
-def test_one_tag_with_two_digests_is_pushed_under_both(registry: FakeRegistry, base: str, workspace: Path) -> None:
-    (workspace / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nARG IMAGE\nLABEL base=$IMAGE\nCOPY . .\n")
+def test_a_role_image_whose_name_gets_into_the_image_is_a_part_of_the_tag(
+    registry: FakeRegistry, base: str, workspace: Path
+) -> None:
     mirror = push_base(registry, "mirror/base")
-    plans = [plan(registry, image, workspace) for image in (base, mirror)]
-    assert len({each.reference for each in plans}) == 1
-    assert len({each.digest for each in plans}) == 2
-    assert build_plans(plans, quiet) == {each.pod_reference: each.digest for each in plans}
-    assert {each.digest for each in plans} <= registry.repository("app").manifests.keys()
+    assert len({plan(registry, image, workspace).tag for image in (base, mirror)}) == 1
+    for text in ("FROM $IMAGE\nARG IMAGE\nENV ON=$IMAGE", f"ARG X=$IMAGE\nFROM {base}\nARG X\nENV ON=$X"):
+        (workspace / "Dockerfile.torchx").write_text(f"ARG IMAGE\n{text}\nCOPY . .\n")
+        for builder in ("docker", "registry"):
+            plans = [plan(registry, image, workspace, builder=builder) for image in (base, mirror)]
+            assert len({each.tag for each in plans}) == 2
+            assert builder == "docker" or len({each.digest for each in plans}) == 2
+
+
+@pytest.mark.parametrize(
+    "platforms", [("linux/arm64", "linux/arm64/v8", "linux/aarch64"), ("linux/x86_64", "Linux/AMD64")]
+)
+def test_names_of_one_platform_make_one_tag(
+    registry: FakeRegistry, base: str, workspace: Path, platforms: tuple[str, ...]
+) -> None:
+    plans = [plan(registry, base, workspace, platform=each, builder="docker") for each in platforms]
+    assert len({(each.tag, each.platform) for each in plans}) == 1
+
+
+def test_what_the_rules_take_out_of_the_image_is_not_behind_one_tag(
+    registry: FakeRegistry, base: str, workspace: Path
+) -> None:
+    (workspace / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nCOPY . .\n")
+    found = set()
+    for rules in (".dockerignore\n", ".dockerignore\nDockerfile.torchx\n"):
+        (workspace / ".dockerignore").write_text(rules)
+        made = plan(registry, base, workspace, ignore_rules="torchx")
+        found.add((made.tag, made.digest))
+    assert len({tag for tag, _ in found}) == len({digest for _, digest in found}) == 2
 
 
 def test_a_tag_that_another_push_moves_meanwhile_is_no_change_of_the_registry(
@@ -220,17 +249,15 @@ def test_another_value_of_the_option_is_refused(registry: FakeRegistry, base: st
         plan(registry, base, workspace, builder="kaniko")
 
 
-def test_only_digests_that_were_planned_are_left_out_of_the_identity(
+def test_only_digests_of_patched_images_are_left_out_of_the_identity(
     registry: FakeRegistry, base: str, workspace: Path
 ) -> None:
     made = plan(registry, base, workspace)
-    assert split_planned(made.pod_reference) == (made.pod_reference, None)
-    assert split_planned(made.pod_reference, made.repository) == (made.reference, made.digest)
-    remember(made)
-    assert split_planned(made.pod_reference) == (made.reference, made.digest)
-    assert split_planned(made.reference) == (made.reference, None)
-    pinned = f"busybox:1@{made.digest}"
-    assert split_planned(pinned, "busybox") == (pinned, None)
+    assert split_patched(made.pod_reference) == (made.reference, made.digest)
+    assert split_patched(made.reference) == (made.reference, None)
+    # A commit's hash is the tag of an image of the user's own.
+    for image in (f"busybox:1@{made.digest}", f"{registry.host}/app:{'ab' * 20}@{made.digest}"):
+        assert split_patched(image) == (image, None)
 
 
 def test_a_pinned_image_must_be_in_its_registry(registry: FakeRegistry, base: str, workspace: Path) -> None:

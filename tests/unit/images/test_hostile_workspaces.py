@@ -83,3 +83,15 @@ def test_what_is_left_out_is_told_in_one_line_of_text_whatever_it_is_called(work
 )
 def test_a_platform_may_be_written_as_docker_takes_it(platform: str, fits: bool) -> None:
     assert runs_on({"Os": "linux", "Architecture": "amd64"}, platform) is fits
+
+
+def test_links_that_leave_the_workspace_are_named(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (workspace / "sub").mkdir()
+    for path, target in {"in": "train.py", "sub/in": "../train.py", "out": "../data", "sub/out": "../../data"}.items():
+        (workspace / path).symlink_to(target)
+    (workspace / "absolute").symlink_to(tmp_path / "data")
+    (warning,) = planned(workspace).warnings
+    assert "3 links lead out of the workspace" in warning
+    named = [line.partition(" -> ")[0].strip(" -") for line in warning.splitlines()[1:]]
+    assert named == ["'absolute'", "'out'", "'sub/out'"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.images import Builder, ImagePlan, plan_patch, split_planned
+from torchx_pulumi.images import Builder, ImagePlan, plan_patch, split_patched
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError, InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
@@ -142,7 +142,7 @@ def test_pods_of_an_image_that_needs_no_daemon_name_its_digest(
         assert json.loads(made.annotations()["torchx-pulumi/image-digests"]) == {"role-0": DIGEST}
     program = patched_image(BASE, str(workspace), REPOSITORY, builder="registry")
     assert program == role.pod_image
-    assert split_planned(program) == (role.image, DIGEST)
+    assert split_patched(program) == (role.image, DIGEST)
     assert asked == ["registry", "registry"]
     planned_as(monkeypatch, Builder.DOCKER)
     (plain,) = prepare_images(job(BASE), config(workspace)).spec.roles

@@ -88,7 +88,7 @@ def test_a_url_that_changed_is_read_again_by_the_next_plan(listing_store: Memory
 @pytest.mark.parametrize("hashed", [False, True])
 def test_a_file_of_a_url_that_grows_after_the_walk_is_refused(listing_store: MemoryFileSystem, hashed: bool) -> None:
     tree = read_tree("listing://code")
-    hashes = hash_files(tree.entries) if hashed else {}
+    entries = hash_files(tree.entries) if hashed else []
     listing_store.pipe({"/code/train.py": b"one and two"})
     with pytest.raises(ImageError, match=r"'train.py': changed (while it was read|after it was hashed)"):
-        b"".join(stream(tree.entries, hashes or hash_files(tree.entries)))
+        b"".join(stream(entries or hash_files(tree.entries)))

@@ -132,7 +132,7 @@ def test_an_image_is_pushed_without_a_daemon(registry: FakeRegistry, code: str, 
     config = {"workspace_type": "registry", "image_repo": f"{registry.host}/app"}
     scheduler.build_workspace_and_update_role(given, code, config)
     name, _, digest = given.image.partition("@")
-    assert re.fullmatch(rf"{registry.host}/app:[0-9a-f]{{40}}", name)
+    assert re.fullmatch(rf"{registry.host}/app:patched-[0-9a-f]{{40}}", name)
     assert registry.repository("app").tags == {name.rpartition(":")[2]: digest}
     assert asked == []
     # There is nothing left to push.

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.images import planned
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.runs.eject import project_files
@@ -55,11 +54,10 @@ def code(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def process(world: World, docker: FakeDocker, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PulumiScheduler]:
+def process(world: World, docker: FakeDocker) -> Callable[..., PulumiScheduler]:
     """Return a scheduler of another process: nothing is known of what was planned before."""
 
     def make(kind: str = "volcano") -> PulumiScheduler:
-        monkeypatch.setattr(planned, "_PLANS", {})
         return PulumiScheduler(kind, "torchx", world.context(), docker_client=docker)
 
     return make
@@ -70,18 +68,36 @@ def based(registry: FakeRegistry) -> Any:
     return role(image=f"{registry.host}/base@{BASE_DIGEST}")
 
 
-def test_what_was_planned_for_one_scheduler_is_made_by_another(
-    world: World,
+def test_what_was_planned_is_made_by_the_launch(
+    process: Callable[..., PulumiScheduler], docker: FakeDocker, config: dict[str, Any], code: str, based: Any
+) -> None:
+    scheduler = process()
+    scheduler.build_workspace_and_update_role(based, code, config)
+    assert (docker.built, docker.pushed) == ([], [])
+    scheduler.submit(app(based), config)
+    assert docker.pushed == [based.image]
+
+
+def test_roles_that_are_not_patched_beside_one_that_is_are_named(
     process: Callable[..., PulumiScheduler],
-    docker: FakeDocker,
+    registry: FakeRegistry,
     config: dict[str, Any],
     code: str,
     based: Any,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    process("mcad").build_workspace_and_update_role(based, code, config)
-    assert (docker.built, docker.pushed) == ([], [])
-    PulumiScheduler("volcano", "torchx", world.context(), docker_client=docker).submit(app(based), config)
-    assert docker.pushed == [based.image]
+    scheduler = process()
+    scheduler.submit_dryrun(app(based, role(name="reader")), config)
+    assert "the workspace is in" not in caplog.text
+    # As `Runner.dryrun` of both releases of TorchX does with its argument `workspace`.
+    scheduler.build_workspace_and_update_role(based, code, config)
+    scheduler.submit_dryrun(app(based, role(name="reader")), config)
+    assert (
+        "the workspace is in the image of role 'trainer' only; role 'reader': the image is run as it is" in caplog.text
+    )
+    caplog.clear()
+    scheduler.submit_dryrun(app(based, role(name="reader", image=based.image)), config)
+    assert "the workspace is in" not in caplog.text
 
 
 def test_a_pickled_dry_run_is_built_in_another_process(
@@ -163,19 +179,14 @@ def test_images_to_push_may_be_set_by_the_caller_as_for_torchx(
         scheduler.schedule(info)
 
 
-@pytest.mark.parametrize("there", [False, True])
 def test_an_image_of_the_callers_own_that_is_tagged_with_a_commit_is_pushed(
-    process: Callable[..., PulumiScheduler],
-    registry: FakeRegistry,
-    docker: FakeDocker,
-    config: dict[str, Any],
-    there: bool,
+    process: Callable[..., PulumiScheduler], registry: FakeRegistry, docker: FakeDocker, config: dict[str, Any]
 ) -> None:
     commit = "ab" * 20
     image = f"{config['image_repo']}:{commit}"
     docker.images[image] = {"Id": LOCAL, "Config": {"Labels": None}}
     # What the registry has may be of an earlier state of the commit's folder.
-    registry.digests = {f"app:{commit}": f"sha256:{'7' * 64}"} if there else {}
+    registry.digests = {f"app:{commit}": f"sha256:{'7' * 64}"}
     info = process().submit_dryrun(app(role(image=image)), config)
     info.request.images_to_push[image] = (config["image_repo"], commit)
     process().schedule(info)

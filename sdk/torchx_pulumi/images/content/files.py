@@ -9,11 +9,15 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
 
 from torchx_pulumi.model.errors import ImageError
+
+Mark = tuple[int, int, int, int]
+"""Size, mtime and ctime in nanoseconds, inode. Equal marks mean equal bytes."""
 
 
 class FileKind(str, Enum):
@@ -27,19 +31,37 @@ class FileKind(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One path of a source. Positional arguments, because a workspace has tens of thousands of them."""
+class Entry:
+    """One path of a source, and its place in an image's context."""
 
-    path: str
+    source: Source | GeneratedFile
+    inside: str
     """Path relative to the source, with `/`. Bytes that are not UTF-8 are escaped as by `os.fsdecode`."""
     kind: FileKind
-    size: int
+    size: int = 0
     """Size of a file in bytes."""
-    executable: bool
+    executable: bool = False
     target: str = ""
     """Target of a link."""
-    mark: tuple[int, int, int, int] | None = None
-    """Size, mtime and ctime in nanoseconds, inode. Equal marks mean equal bytes. None: the source has no marks."""
+    mark: Mark | None = None
+    """None: the source has no marks."""
+    path: str = ""
+    """Path in the context, with `/`."""
+    sha256: str = ""
+    """SHA-256 of a file's content, 64 hex digits. Empty: not a file, or not hashed yet."""
+
+    @property
+    def is_generated(self) -> bool:
+        """Return whether this package made the file."""
+        return isinstance(self.source, GeneratedFile)
+
+    def open(self) -> IO[bytes]:
+        """Open a file for reading.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        return self.source.open(self.inside)
 
 
 class LocalSource:
@@ -58,19 +80,19 @@ class LocalSource:
         self.name = self._root
         self.is_file = not os.path.isdir(self._root)  # noqa: PTH112
 
-    def children(self, folder: str) -> Iterator[Found]:
+    def children(self, folder: str) -> Iterator[Entry]:
         """Yield the direct contents of a folder. The path of a single file is empty.
 
         Raises:
             OSError: The folder cannot be read.
         """
         if self.is_file:
-            yield _found("", os.lstat(self._root), self._root)
+            yield self._entry("", os.lstat(self._root), self._root)
             return
         prefix = f"{folder}/" if folder else ""
-        with os.scandir(os.path.join(self._root, folder) if folder else self._root) as entries:  # noqa: PTH118
+        with os.scandir(self._path(folder)) as entries:
             for entry in entries:
-                yield _found(prefix + entry.name, entry.stat(follow_symlinks=False), entry.path)
+                yield self._entry(prefix + entry.name, entry.stat(follow_symlinks=False), entry.path)
 
     def open(self, path: str) -> IO[bytes]:
         """Open a file for reading.
@@ -78,37 +100,34 @@ class LocalSource:
         Raises:
             OSError: The file cannot be read.
         """
-        # Opening a pipe without a writer would block. A file may have been replaced by one, or link to one.
-        file = open(self._path(path), "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
+
+        def at_once(name: str, flags: int) -> int:
+            # Opening a pipe without a writer would block. A file may have been replaced by one, or link to one.
+            return os.open(name, flags | os.O_NONBLOCK)
+
+        file = open(self._path(path), "rb", buffering=0, opener=at_once)  # noqa: SIM115
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
             raise OSError(errno.EINVAL, "is a socket, a pipe or a device", path)
         return file
 
-    def mark(self, path: str) -> tuple[int, int, int, int] | None:
+    def mark(self, path: str) -> Mark | None:
         """Return the current mark of a file."""
         return _mark(os.lstat(self._path(path)))
+
+    def _entry(self, path: str, status: os.stat_result, full: str) -> Entry:
+        mode = status.st_mode
+        if stat.S_ISREG(mode):
+            return Entry(self, path, FileKind.FILE, status.st_size, bool(mode & stat.S_IXUSR), mark=_mark(status))
+        if stat.S_ISLNK(mode):
+            return Entry(self, path, FileKind.LINK, target=os.readlink(full))  # noqa: PTH115
+        return Entry(self, path, FileKind.FOLDER if stat.S_ISDIR(mode) else FileKind.SPECIAL)
 
     def _path(self, path: str) -> str:
         return os.path.join(self._root, path) if path else self._root  # noqa: PTH118
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _found(path: str, status: os.stat_result, full: str) -> Found:
-    mode = status.st_mode
-    if stat.S_ISREG(mode):
-        return Found(path, FileKind.FILE, status.st_size, bool(mode & stat.S_IXUSR), mark=_mark(status))
-    if stat.S_ISDIR(mode):
-        return Found(path, FileKind.FOLDER, 0, True)
-    if stat.S_ISLNK(mode):
-        return Found(path, FileKind.LINK, 0, False, target=os.readlink(full))  # noqa: PTH115
-    return Found(path, FileKind.SPECIAL, 0, False)
-
-
-def _mark(status: os.stat_result) -> tuple[int, int, int, int]:
+def _mark(status: os.stat_result) -> Mark:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
@@ -134,7 +153,7 @@ class FsspecSource:
         self.name = url
         self.is_file = found["type"] == "file"
 
-    def children(self, folder: str) -> Iterator[Found]:
+    def children(self, folder: str) -> Iterator[Entry]:
         """Yield the direct contents of a folder."""
         self._fs.invalidate_cache()
         if self.is_file:
@@ -154,22 +173,38 @@ class FsspecSource:
         opened: IO[bytes] = self._fs.open(self._path(path), "rb")
         return opened
 
-    def mark(self, path: str) -> tuple[int, int, int, int] | None:  # noqa: ARG002  as of `LocalSource`
+    def mark(self, path: str) -> Mark | None:  # noqa: ARG002  as of `LocalSource`
         """Return None: stores have no common attribute of a file's version."""
         return None
 
-    def _read(self, path: str, info: Any) -> Found:
-        if info["type"] == "directory":
-            return Found(path, FileKind.FOLDER, 0, True)
-        if info["type"] != "file":
-            return Found(path, FileKind.SPECIAL, 0, False)
-        return Found(path, FileKind.FILE, int(info["size"] or 0), bool(int(info.get("mode") or 0) & stat.S_IXUSR))
+    def _read(self, path: str, info: Any) -> Entry:
+        if info["type"] == "file":
+            is_executable = bool(int(info.get("mode") or 0) & stat.S_IXUSR)
+            return Entry(self, path, FileKind.FILE, int(info["size"] or 0), is_executable)
+        return Entry(self, path, FileKind.FOLDER if info["type"] == "directory" else FileKind.SPECIAL)
 
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
 
 
+@dataclass(frozen=True, slots=True)
+class GeneratedFile:
+    """A file that this package adds to a context. Its methods are those of `LocalSource`."""
+
+    content: bytes
+    name: str = "generated"
+
+    def open(self, path: str) -> IO[bytes]:  # noqa: ARG002  as of `LocalSource`
+        """Return its content as a file."""
+        return BytesIO(self.content)
+
+    def mark(self, path: str) -> Mark | None:  # noqa: ARG002  as of `LocalSource`
+        """Return None: it is hashed each time."""
+        return None
+
+
 Source = LocalSource | FsspecSource
+"""Where the files of a workspace are."""
 
 
 def open_source(workspace: str) -> Source:
@@ -179,13 +214,9 @@ def open_source(workspace: str) -> Source:
         ImageError: The source does not exist, or cannot be opened.
     """
     if workspace.startswith("file://"):
-        return LocalSource(_path_of(workspace.removeprefix("file://")))
-    if "://" in workspace:
-        return FsspecSource(workspace)
-    return LocalSource(workspace)
-
-
-def _path_of(text: str) -> str:
-    """Return the path of a file URL. TorchX and fsspec do not encode it, other programs write `%20`."""
-    decoded = unquote(text, errors="surrogateescape")
-    return decoded if not Path(text).expanduser().exists() and Path(decoded).expanduser().exists() else text
+        text = workspace.removeprefix("file://")
+        # TorchX and fsspec do not encode the path of a file URL, other programs write `%20`.
+        decoded = unquote(text, errors="surrogateescape")
+        is_encoded = not Path(text).expanduser().exists() and Path(decoded).expanduser().exists()
+        return LocalSource(decoded if is_encoded else text)
+    return FsspecSource(workspace) if "://" in workspace else LocalSource(workspace)

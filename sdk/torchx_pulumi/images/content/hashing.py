@@ -7,22 +7,19 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from torchx_pulumi.images.content.files import FileKind, Source
-from torchx_pulumi.images.content.tree import Entry
+from torchx_pulumi.images.content.files import Entry, FileKind, Mark
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.storage.files import replacing
 
 CHUNK: Final = 1 << 20
 """Bytes of one read."""
-_HEADER: Final = b'{"version":2}\n'
-"""First line of a cache. It changes with the format."""
-_BATCH: Final = 1000
-"""Files in one line of a cache."""
+_CACHE_VERSION: Final = 3
+"""First value of a cache. It changes with the format."""
 _DIGITS: Final = 64
 """Length of a hash."""
 _FINE_NS: Final = 20_000_000
@@ -31,11 +28,8 @@ _COARSE_NS: Final = 2_000_000_000
 """The same for file systems whose times have whole seconds."""
 _KEPT_S: Final = 90 * 86_400.0
 """Seconds after the last write until a cache is removed. All files are then read once more."""
-
-_ADDRESS_VERSION: Final = "torchx-pulumi image 1"
-"""Part of every address. Another value changes the tag of every image."""
-
-Mark = tuple[int, int, int, int]
+_ADDRESS_VERSION: Final = "torchx-pulumi image 2"
+"""Part of every address. It changes if the same inputs make another image: version 2 has times of files."""
 
 
 def cache_folder() -> Path:
@@ -51,11 +45,25 @@ def in_home(path: str) -> Path:
         return Path(os.devnull, path)
 
 
+def write_cache(file: Path, content: Iterable[bytes]) -> None:
+    """Write the parts of a file of a cache, and remove files of its folder that were not written for a long time.
+
+    A file that cannot be written is not an error: the next run finds out again what it would contain.
+    """
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replacing(file, mode=0o600) as opened:
+            opened.writelines(content)
+        for old in file.parent.glob("*.json"):
+            if old.stat().st_mtime < time.time() - _KEPT_S:
+                old.unlink(missing_ok=True)
+
+
 class HashCache:
     """Marks and hashes of one source's files by path. Without the cache, all files are read."""
 
-    def __init__(self, source: Source, folder: Path) -> None:
-        self._file = folder / f"{hashlib.sha256(os.fsencode(source.name)).hexdigest()[:32]}.json"
+    def __init__(self, name: str) -> None:
+        self._file = cache_folder() / f"{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.json"
         self._known = _load(self._file)
         # One text per file takes half the memory of its numbers.
         self._used: dict[str, str] = {}
@@ -77,13 +85,7 @@ class HashCache:
     def save(self) -> None:
         """Write the used entries. Entries of deleted files are dropped."""
         if self._used != self._known:
-            write_cache(self._file, self._lines())
-
-    def _lines(self) -> Iterator[bytes]:
-        yield _HEADER
-        files = iter(self._used.items())
-        while batch := dict(islice(files, _BATCH)):
-            yield json.dumps(batch, separators=(",", ":")).encode("ascii") + b"\n"
+            write_cache(self._file, [json.dumps([_CACHE_VERSION, self._used], separators=(",", ":")).encode("ascii")])
 
 
 def _noted(mark: Mark, digest: str) -> str:
@@ -91,58 +93,40 @@ def _noted(mark: Mark, digest: str) -> str:
     return f"{size} {changed} {status_changed} {file} {digest}"
 
 
-def write_cache(file: Path, content: Iterable[bytes]) -> None:
-    """Write the parts of a file of a cache, and remove files of its folder that were not written for a long time.
-
-    A file that cannot be written is not an error: the next run finds out again what it would contain.
-    """
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replacing(file, mode=0o600) as opened:
-            opened.writelines(content)
-        for old in file.parent.glob("*.json"):
-            if old.stat().st_mtime < time.time() - _KEPT_S:
-                old.unlink(missing_ok=True)
-
-
 def _load(file: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
-    try:
-        with file.open("rb") as lines:
-            # A file of another release is ignored, and one that is damaged.
-            if next(lines, b"") == _HEADER:
-                for line in lines:
-                    found.update(json.loads(line))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return {}
-    return found if all(isinstance(each, str) for each in found.values()) else {}
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        # A file of another release is ignored, and one that is damaged.
+        version, found = json.loads(file.read_bytes())
+        if (
+            version == _CACHE_VERSION
+            and isinstance(found, dict)
+            and all(isinstance(each, str) for each in found.values())
+        ):
+            return found
+    return {}
 
 
-def hash_files(entries: Sequence[Entry], folder: Path | None = None) -> dict[str, str]:
-    """Return the SHA-256 of every file by its path in the context. Only files that changed are read.
-
-    Args:
-        entries: Entries of the context. Folders and links are skipped.
-        folder: Folder of the caches. None: the user's cache folder.
+def hash_files(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of a context with the hashes of files. Only files that changed are read.
 
     Raises:
         ImageError: Files cannot be read, or change while they are read. The message lists them.
     """
     caches: dict[str, HashCache] = {}
-    hashes: dict[str, str] = {}
-    problems = []
+    hashed, problems = [], []
     for entry in entries:
-        if entry.found.kind is not FileKind.FILE:
-            continue
-        name = entry.source.name
-        if name not in caches:
-            caches[name] = HashCache(entry.source, folder or cache_folder())
-        try:
-            hashes[entry.path] = _hash(entry, caches[name])
-        except OSError as error:
-            problems.append(f"{entry.path!a}: cannot be read ({error.strerror or error})")
-        except _ChangedError:
-            problems.append(f"{entry.path!a}: changed while it was read")
+        digest = ""
+        if entry.kind is FileKind.FILE:
+            name = entry.source.name
+            if name not in caches:
+                caches[name] = HashCache(name)
+            try:
+                digest = _hash(entry, caches[name])
+            except OSError as error:
+                problems.append(f"{entry.path!a}: cannot be read ({error.strerror or error})")
+            except _ChangedError:
+                problems.append(f"{entry.path!a}: changed while it was read")
+        hashed.append(replace(entry, sha256=digest) if digest else entry)
     for cache in caches.values():
         cache.save()
     if problems:
@@ -151,7 +135,7 @@ def hash_files(entries: Sequence[Entry], folder: Path | None = None) -> dict[str
             f"files of the workspace cannot be hashed ({len(problems)} in all):\n{lines}\nmake them readable, add "
             "them to .dockerignore, or run again when nothing writes to them"
         )
-    return hashes
+    return hashed
 
 
 class _ChangedError(Exception):
@@ -159,29 +143,23 @@ class _ChangedError(Exception):
 
 
 def _hash(entry: Entry, cache: HashCache) -> str:
-    found, source = entry.found, entry.source
-    known = cache.get(found.path, found.mark)
+    known = cache.get(entry.inside, entry.mark)
     if known is not None:
         return known
     for _ in range(2):  # an editor may save the file at the same time
-        before, now_ns = source.mark(found.path), time.time_ns()
-        with source.open(found.path) as file:
-            size, digest = _digest(file)
-        if before == source.mark(found.path) and (before is None or before[0] == size):
+        before, now_ns = entry.source.mark(entry.inside), time.time_ns()
+        digest, size = hashlib.sha256(), 0
+        with entry.open() as file:
+            for chunk in chunks(file):
+                digest.update(chunk)
+                size += len(chunk)
+        if before == entry.source.mark(entry.inside) and (before is None or before[0] == size):
             # The header in the archive has the size that the walk found.
-            if size != found.size:
+            if size != entry.size:
                 raise _ChangedError
-            cache.put(found.path, before, digest, now_ns)
-            return digest
+            cache.put(entry.inside, before, digest.hexdigest(), now_ns)
+            return digest.hexdigest()
     raise _ChangedError
-
-
-def _digest(file: IO[bytes]) -> tuple[int, str]:
-    digest, size = hashlib.sha256(), 0
-    for chunk in chunks(file):
-        digest.update(chunk)
-        size += len(chunk)
-    return size, digest.hexdigest()
 
 
 def chunks(file: IO[bytes]) -> Iterator[bytes]:
@@ -190,17 +168,16 @@ def chunks(file: IO[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-def files_address(entries: Sequence[Entry], hashes: Mapping[str, str]) -> str:
-    """Return the address of files, 64 hex digits: a hash of their paths, kinds, executable bits and bytes."""
+def files_address(entries: Iterable[Entry]) -> str:
+    """Return the address of hashed files, 64 hex digits: a hash of their paths, kinds, executable bits and bytes."""
     digest = hashlib.sha256()
     for entry in entries:
-        found = entry.found
-        if found.kind is FileKind.FOLDER:
+        if entry.kind is FileKind.FOLDER:
             what, content = b"d", b""
-        elif found.kind is FileKind.LINK:
-            what, content = b"l", os.fsencode(found.target)
+        elif entry.kind is FileKind.LINK:
+            what, content = b"l", os.fsencode(entry.target)
         else:
-            what, content = b"x" if found.executable else b"f", hashes[entry.path].encode()
+            what, content = b"x" if entry.executable else b"f", entry.sha256.encode()
         # Names and targets contain no NUL.
         digest.update(b"\0".join((what, os.fsencode(entry.path), content, b"")))
     return digest.hexdigest()

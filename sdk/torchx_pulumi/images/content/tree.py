@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Final
 
-from torchx_pulumi.images.content.files import FileKind, Found, Source, open_source
+from torchx_pulumi.images.content.files import Entry, FileKind, GeneratedFile, Source, open_source
 from torchx_pulumi.images.content.ignore import (
     DEFAULTS,
     ENVIRONMENT_FILE,
@@ -25,22 +26,12 @@ MOST_NAMED: Final = 20
 """Files that a message lists. It counts the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One path of the image's context."""
-
-    path: str
-    """Path in the context, with `/`."""
-    found: Found
-    source: Source
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
     """Entries of the context."""
 
     entries: Sequence[Entry]
-    """Sorted by the bytes of their paths. A folder precedes its contents."""
+    """What COPY sees, sorted by the bytes of paths. A folder precedes its contents."""
     sent_only: Sequence[Entry] = ()
     """Files that the rules exclude from the image and that are sent because the daemon reads them."""
     warnings: Sequence[str] = ()
@@ -49,21 +40,12 @@ class Tree:
     """Files and folders that are excluded by default, not by a rule of the workspace."""
 
 
-@dataclass(slots=True)
-class _Walk:
-    """State of a walk."""
-
-    rules: Rules
-    keep: frozenset[str]
-    left_out: set[str] = field(default_factory=set)
-    """Paths that are excluded by default, without their contents."""
-    entries: dict[str, Entry] = field(default_factory=dict)
-    kept: dict[str, Entry] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-
 def read_tree(
-    workspace: str | Mapping[str, str], *, ignore_rules: str = "docker", dockerfile: str | None = None
+    workspace: str | Mapping[str, str],
+    *,
+    ignore_rules: str = "docker",
+    dockerfile: str | None = None,
+    default: bytes | None = None,
 ) -> Tree:
     """Return the context of a workspace.
 
@@ -71,51 +53,50 @@ def read_tree(
         workspace: Folder or URL; or a mapping of folders, URLs and files to their places in the context.
         ignore_rules: `docker`, or `torchx` for the rules of TorchX's patching.
         dockerfile: Path in the context that is always sent.
+        default: Content of the Dockerfile, if the workspace has none.
 
     Raises:
         ImageError: Files are missing, unreadable, or not supported by images. The message lists all of them.
     """
     if ignore_rules not in IGNORE_RULES:
         raise ImageError(f"ignore_rules is {ignore_rules!r}, must be {' or '.join(map(repr, IGNORE_RULES))}")
-    sources = [(open_source(place), _destination(place, to)) for place, to in _places(workspace).items()]
+    places = {workspace: ""} if isinstance(workspace, str) else dict(workspace)
+    if not places or not all(places):
+        raise ImageError("workspace is empty; name a folder, or give no workspace to run the image as it is")
+    sources = [(open_source(place), _destination(place, to)) for place, to in places.items()]
     text = _read_text(sources, IGNORE_FILE)
-    rules: Rules = (docker_rules if ignore_rules == "docker" else torchx_rules)(text, DEFAULTS)
-    tree = _read(workspace, sources, rules, dockerfile)
-    warnings = _differences(tree.entries, text) if ignore_rules == "docker" and text.strip() else []
-    return replace(tree, warnings=warnings)
-
-
-def _read(
-    workspace: str | Mapping[str, str],
-    sources: Sequence[tuple[Source, str]],
-    rules: Rules,
-    dockerfile: str | None,
-) -> Tree:
-    keep = frozenset((IGNORE_FILE, dockerfile)) if dockerfile else frozenset((IGNORE_FILE,))
-    walk = _Walk(rules=rules, keep=keep)
+    rules = (docker_rules if ignore_rules == "docker" else torchx_rules)(text, DEFAULTS)
+    walk = _Walk(rules, _rules_of_the_daemon(text), {IGNORE_FILE, *([dockerfile] if dockerfile else [])})
     for source, prefix in sources:
-        _walk(walk, source, prefix)
+        walk.add(source, prefix)
+    if dockerfile and default is not None and dockerfile not in {*walk.entries, *walk.kept}:
+        walk.take(Entry(GeneratedFile(default), "", FileKind.FILE, len(default)), dockerfile)
     if walk.problems:
-        places = ", ".join(map(repr, _places(workspace)))
-        raise ImageError(f"workspace {places}: " + _listed("cannot be sent", walk.problems))
+        raise ImageError(f"workspace {', '.join(map(repr, places))}: " + _listed("cannot be sent", walk.problems))
+    entries = [walk.entries[path] for path in sorted(walk.entries, key=path_order)]
+    is_docker = ignore_rules == "docker" and text.strip()
     return Tree(
-        entries=[walk.entries[path] for path in sorted(walk.entries, key=path_order)],
+        entries=entries,
         sent_only=[walk.kept[path] for path in sorted(walk.kept) if path not in walk.entries],
         left_out=sorted(walk.left_out),
+        warnings=[*(_differences(entries, text) if is_docker else []), *_links_out(entries)],
     )
+
+
+def _rules_of_the_daemon(text: str) -> Rules:
+    """Return the rules by which the daemon removes the Dockerfile and `.dockerignore` from the context.
+
+    It reads them as Docker does, also if the workspace is read by TorchX's rules. It skips a file with wrong lines.
+    """
+    with contextlib.suppress(ImageError):
+        return docker_rules(text)
+    return docker_rules("")
 
 
 def path_order(path: str) -> bytes:
     """Return the key by which paths are sorted."""
     # `/` sorts first, so a folder precedes its contents.
     return os.fsencode(path).replace(b"/", b"\0")
-
-
-def _places(workspace: str | Mapping[str, str]) -> Mapping[str, str]:
-    places = {workspace: ""} if isinstance(workspace, str) else dict(workspace)
-    if not places or not all(places):
-        raise ImageError("workspace is empty; name a folder, or give no workspace to run the image as it is")
-    return places
 
 
 def _destination(place: str, to: str) -> str:
@@ -125,84 +106,89 @@ def _destination(place: str, to: str) -> str:
     return "" if plain == "." else plain
 
 
-def _walk(walk: _Walk, source: Source, prefix: str) -> None:
-    if source.is_file:
-        for found in source.children(""):
-            _take(walk, source, found, prefix or posixpath.basename(source.name))
-        return
-    for index in range(prefix.count("/") + 1 if prefix else 0):
-        above = "/".join(prefix.split("/")[: index + 1])
-        _take(walk, source, Found("", FileKind.FOLDER, 0, True), above)
-    pending = [""]
-    while pending:
-        folder = pending.pop()
-        try:
-            children = list(source.children(folder))
-            if folder and _is_environment(children) and not _enter_environment(walk, posixpath.join(prefix, folder)):
-                continue
-            for found in children:
-                path = f"{prefix}/{found.path}" if prefix else found.path
-                if _take(walk, source, found, path):
-                    pending.append(found.path)
-        except OSError as error:
-            walk.problems.append(f"{_quoted(posixpath.join(prefix, folder) or '.')}: {_said(error)}")
+class _Walk:
+    """The entries of the sources that were walked so far."""
 
+    def __init__(self, rules: Rules, of_the_daemon: Rules, keep: set[str]) -> None:
+        self._rules, self._of_the_daemon, self._keep = rules, of_the_daemon, keep
+        self.left_out: set[str] = set()
+        """Paths that are excluded by default, without their contents."""
+        self.entries: dict[str, Entry] = {}
+        self.kept: dict[str, Entry] = {}
+        """Files that are always sent."""
+        self.problems: list[str] = []
 
-def _is_environment(children: Sequence[Found]) -> bool:
-    return any(found.kind is FileKind.FILE and posixpath.basename(found.path) == ENVIRONMENT_FILE for found in children)
-
-
-def _enter_environment(walk: _Walk, folder: str) -> bool:
-    """Exclude a virtual environment. Return whether its contents must be read nevertheless."""
-    rules = walk.rules
-    rules.leave_out(folder)
-    if not rules.ignores(folder):
-        return True
-    walk.entries.pop(folder, None)
-    _note_left_out(walk, folder)
-    return not rules.may_skip(folder) or _holds(folder, walk.keep)
-
-
-def _note_left_out(walk: _Walk, path: str) -> None:
-    """Record a path that is excluded by default, unless a folder above it is recorded."""
-    if not walk.rules.by_default(path):
-        return
-    above = path
-    while above := posixpath.dirname(above):
-        if above in walk.left_out:
+    def add(self, source: Source, prefix: str) -> None:
+        """Walk a source. Its files are laid over those of earlier sources."""
+        if source.is_file:
+            for found in source.children(""):
+                self.take(found, prefix or posixpath.basename(source.name))
             return
-    walk.left_out.add(path)
+        for index in range(prefix.count("/") + 1 if prefix else 0):
+            self.take(Entry(source, "", FileKind.FOLDER), "/".join(prefix.split("/")[: index + 1]))
+        pending = [""]
+        while pending:
+            folder = pending.pop()
+            try:
+                children = list(source.children(folder))
+                if folder and self._is_skipped_environment(children, posixpath.join(prefix, folder)):
+                    continue
+                for found in children:
+                    if self.take(found, f"{prefix}/{found.inside}" if prefix else found.inside):
+                        pending.append(found.inside)
+            except OSError as error:
+                self.problems.append(f"{_quoted(posixpath.join(prefix, folder) or '.')}: {_said(error)}")
 
+    def take(self, found: Entry, path: str) -> bool:
+        """Record one path. Return whether its contents must be read."""
+        entry = Entry(
+            found.source, found.inside, found.kind, found.size, found.executable, found.target, found.mark, path
+        )
+        is_hidden = False
+        if path in self._keep and found.kind is FileKind.FILE:
+            self.kept[path] = entry
+            is_hidden = self._of_the_daemon.ignores(path)
+        if is_hidden or self._rules.ignores(path):
+            self._note_left_out(path)
+            return found.kind is FileKind.FOLDER and self._must_enter(path)
+        if found.kind is FileKind.SPECIAL:
+            self.problems.append(f"{_quoted(path)}: is a socket, a pipe or a device; add it to {IGNORE_FILE}")
+            return False
+        before = self.entries.get(path)
+        if before is not None and before.kind is FileKind.FOLDER and found.kind is not FileKind.FOLDER:
+            # A file or a link of a later source replaces a folder.
+            for known in (self.entries, self.kept):
+                for below in [each for each in known if each.startswith(f"{path}/")]:
+                    del known[below]
+        self.entries[path] = entry
+        return found.kind is FileKind.FOLDER
 
-def _take(walk: _Walk, source: Source, found: Found, path: str) -> bool:
-    """Record one path. Return whether its contents must be read."""
-    rules = walk.rules
-    ignored = rules.ignores(path)
-    entry = Entry(path, found, source)
-    if path in walk.keep and found.kind is FileKind.FILE:
-        walk.kept[path] = entry
-    if ignored:
-        _note_left_out(walk, path)
-        return found.kind is FileKind.FOLDER and (not rules.may_skip(path) or _holds(path, walk.keep))
-    if found.kind is FileKind.SPECIAL:
-        walk.problems.append(f"{_quoted(path)}: is a socket, a pipe or a device; add it to {IGNORE_FILE}")
-        return False
-    before = walk.entries.get(path)
-    if before is not None and before.found.kind is FileKind.FOLDER and found.kind is not FileKind.FOLDER:
-        _drop_below(walk, path)
-    walk.entries[path] = entry
-    return found.kind is FileKind.FOLDER
+    def _must_enter(self, folder: str) -> bool:
+        """Return whether an excluded folder may contain files that are sent."""
+        return not self._rules.may_skip(folder) or any(path.startswith(f"{folder}/") for path in self._keep)
 
+    def _is_skipped_environment(self, children: Sequence[Entry], folder: str) -> bool:
+        """Exclude a folder if it is a virtual environment. Return whether its contents need not be read."""
+        if not any(
+            each.kind is FileKind.FILE and posixpath.basename(each.inside) == ENVIRONMENT_FILE for each in children
+        ):
+            return False
+        self._rules.leave_out(folder)
+        if not self._rules.ignores(folder):
+            return False
+        self.entries.pop(folder, None)
+        self._note_left_out(folder)
+        return not self._must_enter(folder)
 
-def _drop_below(walk: _Walk, path: str) -> None:
-    """Remove the entries of earlier sources below a path that is a file or a link in a later source."""
-    for known in (walk.entries, walk.kept):
-        for below in [each for each in known if each.startswith(f"{path}/")]:
-            del known[below]
-
-
-def _holds(folder: str, kept: frozenset[str]) -> bool:
-    return any(path.startswith(f"{folder}/") for path in kept)
+    def _note_left_out(self, path: str) -> None:
+        """Record a path that is excluded by default, unless a folder above it is recorded."""
+        if not self._rules.by_default(path):
+            return
+        above = path
+        while above := posixpath.dirname(above):
+            if above in self.left_out:
+                return
+        self.left_out.add(path)
 
 
 def _read_text(sources: Sequence[tuple[Source, str]], path: str) -> str:
@@ -211,7 +197,7 @@ def _read_text(sources: Sequence[tuple[Source, str]], path: str) -> str:
         if source.is_file:
             inside = "" if (prefix or posixpath.basename(source.name)) == path else None
         else:
-            inside = path if not prefix else path.removeprefix(f"{prefix}/") if path.startswith(f"{prefix}/") else None
+            inside = path if not prefix else None
         if inside is None:
             continue
         try:
@@ -227,11 +213,25 @@ def _read_text(sources: Sequence[tuple[Source, str]], path: str) -> str:
 def _differences(entries: Sequence[Entry], text: str) -> list[str]:
     """Return a warning about the files that TorchX's patching would exclude."""
     rules = torchx_rules(text)
-    files = [entry.path for entry in entries if entry.found.kind is not FileKind.FOLDER and rules.ignores(entry.path)]
+    files = [entry.path for entry in entries if entry.kind is not FileKind.FOLDER and rules.ignores(entry.path)]
     if not files:
         return []
     head = f"{IGNORE_FILE}, read by Docker's rules, sends {len(files)} that TorchX's own rules leave out"
     return [_listed(head, [_quoted(path) for path in files]) + "\n(ignore_rules=torchx leaves them out)"]
+
+
+def _links_out(entries: Sequence[Entry]) -> list[str]:
+    """Return a warning about links that lead out of the workspace: TorchX sends what they lead to."""
+    found = []
+    for entry in entries:
+        target = entry.target
+        if not target:
+            continue
+        leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), target))
+        if leads_to.startswith(("/", "../")) or leads_to == "..":
+            found.append(f"{_quoted(entry.path)} -> {_quoted(target)}")
+    head = f"{len(found)} links lead out of the workspace. The image has the links, and not the files behind them"
+    return [_listed(head, found)] if found else []
 
 
 def _listed(head: str, lines: Sequence[str]) -> str:

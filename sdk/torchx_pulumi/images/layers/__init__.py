@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from torchx_pulumi.images.layers.base_image import BaseImage, read_base
 from torchx_pulumi.images.layers.composing import compose
-from torchx_pulumi.images.layers.context import copied_files
-from torchx_pulumi.images.layers.support import UnsupportedError, unsupported
+from torchx_pulumi.images.layers.interpreting import UnsupportedError, unsupported
 
-__all__ = ["BaseImage", "UnsupportedError", "compose", "copied_files", "read_base", "unsupported"]
+__all__ = ["BaseImage", "UnsupportedError", "compose", "read_base", "unsupported"]

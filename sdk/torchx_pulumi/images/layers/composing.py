@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-import posixpath
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from torchx_pulumi.images.content.tree import Entry
-from torchx_pulumi.images.dockerfile import Instruction, instructions
+from torchx_pulumi.images.content.files import Entry
+from torchx_pulumi.images.dockerfile import instructions
 from torchx_pulumi.images.layers.base_image import BaseImage
-from torchx_pulumi.images.layers.context import Context, Node
-from torchx_pulumi.images.layers.copying import Copy, KnownPaths, NeedsDaemonError, members_of
-from torchx_pulumi.images.layers.interpreting import Interpreter
+from torchx_pulumi.images.layers.copying import Context, KnownPaths, members_of
+from torchx_pulumi.images.layers.interpreting import (
+    Copy,
+    Interpreter,
+    NeedsDaemonError,
+    UnsupportedError,
+    absolute,
+    unsupported,
+)
 from torchx_pulumi.images.layers.layer import Layer, known_layer, make_layer
-from torchx_pulumi.images.layers.support import UnsupportedError, unsupported
 from torchx_pulumi.images.oci import (
     DOCKER_CONFIG,
     DOCKER_LAYER,
@@ -24,11 +27,13 @@ from torchx_pulumi.images.oci import (
     OCI_CONFIG,
     OCI_LAYER,
     OCI_MANIFEST,
+    Blob,
+    BytesBlob,
     Descriptor,
     LayeredImage,
     Manifest,
-    sha256_digest,
 )
+from torchx_pulumi.images.platforms import Platform
 from torchx_pulumi.model.errors import ImageError
 
 MOST_LAYERS: Final = 127
@@ -41,40 +46,6 @@ _COMPRESSED: Final = (b"\x1f\x8b\x08", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\x
 """First bytes of gzip, bzip2, xz and zstd, which ADD unpacks if they contain an archive."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BytesBlob:
-    """A small blob in memory: the configuration."""
-
-    content: bytes = field(repr=False)
-
-    @property
-    def digest(self) -> str:
-        """Return the digest of the content."""
-        return sha256_digest(self.content)
-
-    @property
-    def size(self) -> int:
-        """Return the bytes of the content."""
-        return len(self.content)
-
-    def read(self, offset: int = 0) -> Iterator[bytes]:
-        """Yield the content from an offset."""
-        for begin in range(offset, len(self.content), 1 << 20):
-            yield self.content[begin : begin + (1 << 20)]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Work:
-    """What the instructions so far have made."""
-
-    layers: list[Layer] = field(default_factory=list)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    """Why the daemon is needed."""
-    errors: list[str] = field(default_factory=list)
-    """What the user must change."""
-
-
 def compose(
     base: BaseImage | None,
     *,
@@ -84,8 +55,6 @@ def compose(
     labels: Mapping[str, str],
     platform: str,
     entries: Sequence[Entry],
-    extra: Mapping[str, bytes],
-    hashes: Mapping[str, str],
 ) -> LayeredImage:
     """Return an image ready to be pushed. Files are read only for layers that the user's cache does not know.
 
@@ -96,9 +65,7 @@ def compose(
         build_args: All build arguments with their values.
         labels: Labels of the image, in addition to those of the base and of the Dockerfile.
         platform: Platform of an image without a base.
-        entries: Files of the image.
-        extra: Generated files of the image by path.
-        hashes: SHA-256 of every file by path.
+        entries: Files that COPY sees, with their hashes.
 
     Raises:
         UnsupportedError: The image needs the daemon. It has all reasons.
@@ -106,57 +73,53 @@ def compose(
     """
     if reasons := unsupported(text, where):
         raise UnsupportedError(reasons)
-    base_config: Mapping[str, Any] = base.config if base is not None else _scratch(platform)
+    base_config = base.config if base is not None else _scratch(platform)
     own = base_config.get("config") or {}
-    work = _Work()
-    if own.get("OnBuild"):
-        work.problems.append("the base has ONBUILD instructions, which need the builder docker")
-    context = Context(entries, extra)
     created = base_config.get("created") or EPOCH
-    interpreter = Interpreter(own, build_args, where)
+    layers: list[Layer] = []
+    history: list[dict[str, Any]] = []
+    problems: list[str] = []  # why the daemon is needed
+    errors: list[str] = []  # what the user must change
+    if own.get("OnBuild"):
+        problems.append("the base has ONBUILD instructions, which need the builder docker")
+    interpreter, context = Interpreter(own, build_args, where), Context(entries)
     known = KnownPaths(is_complete=base is None)
-    known.add_folder(_absolute(own.get("WorkingDir") or "/"))
-    is_begun = False
+    known.add_folder(absolute(own.get("WorkingDir") or "/"))
     for step in instructions(text):
-        if step.word == "ARG" and not is_begun:
-            interpreter.run_first_argument(step)
-            continue
-        is_begun = is_begun or step.word == "FROM"
         try:
             copy = interpreter.run(step)
             for folder in interpreter.folders:
                 known.add_folder(folder)
-            layer = None if copy is None else _layer(copy, context, known, hashes)
+            layer = None if copy is None else _layer(copy, context, known)
         except NeedsDaemonError as error:
-            work.problems.append(f"{where} line {step.line}: {step.word} {error}, which needs the builder docker")
+            problems.append(f"{where} line {step.line}: {step.word} {error}, which needs the builder docker")
             continue
         except ImageError as error:
-            work.errors.append(f"{where} line {step.line}: {step.word}: {error}")
+            errors.append(f"{where} line {step.line}: {step.word}: {error}")
             continue
         if layer is not None:
-            work.layers.append(layer)
-        if step.word != "FROM":
-            work.history.append(_history(step, created, is_empty=layer is None))
-    work.problems += _left_empty(interpreter, work.layers, _absolute(own.get("WorkingDir") or "/"), where)
-    if work.problems:
-        raise UnsupportedError(work.problems)
-    if work.errors:
-        raise ImageError("\n".join(work.errors))
+            layers.append(layer)
+        if interpreter.is_begun and step.word != "FROM":
+            # The text of the instruction has no values of build arguments.
+            empty = {"empty_layer": True} if layer is None else {}
+            history.append({"created": created, "created_by": step.text, **empty})
+    problems += _left_empty(interpreter, layers, absolute(own.get("WorkingDir") or "/"), where)
+    if problems:
+        raise UnsupportedError(problems)
+    if errors:
+        raise ImageError("\n".join(errors))
     config = {key: value for key, value in base_config.items() if key not in _DROPPED}
     config["config"] = _without_nothing({**interpreter.config, "Image": ""}, labels)
     config["created"] = created
-    config["history"] = [*(base_config.get("history") or []), *work.history]
-    diff_ids = [
-        *((base_config.get("rootfs") or {}).get("diff_ids") or []),
-        *(each.facts.diff_id for each in work.layers),
-    ]
-    config["rootfs"] = {"type": "layers", "diff_ids": diff_ids}
-    return _image(base, config, work.layers, where)
+    config["history"] = [*(base_config.get("history") or []), *history]
+    below = (base_config.get("rootfs") or {}).get("diff_ids") or []
+    config["rootfs"] = {"type": "layers", "diff_ids": [*below, *(each.diff_id for each in layers)]}
+    return _image(base, config, layers, where)
 
 
 def _left_empty(interpreter: Interpreter, layers: Sequence[Layer], first: str, where: str) -> list[str]:
     """Return a reason for each folder that only WORKDIR makes. The container runtime makes the last one."""
-    last = _absolute(interpreter.config.get("WorkingDir") or "/")
+    last = absolute(interpreter.config.get("WorkingDir") or "/")
     reasons = []
     for folder, line in interpreter.folders.items():
         # The first and the last working directory are in the base, or are made when a container starts.
@@ -170,28 +133,21 @@ def _left_empty(interpreter: Interpreter, layers: Sequence[Layer], first: str, w
     return reasons
 
 
-def _layer(copy: Copy, context: Context, known: KnownPaths, hashes: Mapping[str, str]) -> Layer:
+def _layer(copy: Copy, context: Context, known: KnownPaths) -> Layer:
     members, files = members_of(copy, context, known)
-    layer = known_layer(members, hashes, copy.word)
+    layer = known_layer(members, copy.word)
     if layer is not None:
         return layer
-    if copy.word == "ADD":
-        _refuse_archives(files)
-    return make_layer(members, hashes, copy.word)
-
-
-def _refuse_archives(files: Sequence[Node]) -> None:
-    """Refuse files that ADD may unpack. Those within a folder are copied as they are."""
-    for node in files:
-        if isinstance(node, bytes):
-            continue
+    # Files that ADD may unpack are refused. Those within a folder are copied as they are.
+    for entry in files if copy.word == "ADD" else ():
         try:
-            with node.source.open(node.found.path) as file:
+            with entry.open() as file:
                 begin = file.read(tarfile.BLOCKSIZE)
         except OSError as error:
-            raise ImageError(f"{node.path!a}: can no longer be read ({error.strerror or error}); run again") from error
+            raise ImageError(f"{entry.path!a}: can no longer be read ({error.strerror or error}); run again") from error
         if begin.startswith(_COMPRESSED) or _is_tar(begin):
-            raise NeedsDaemonError(f"unpacks {node.path}; COPY copies it as it is")
+            raise NeedsDaemonError(f"unpacks {entry.path}; COPY copies it as it is")
+    return make_layer(members, copy.word)
 
 
 def _is_tar(begin: bytes) -> bool:
@@ -202,19 +158,8 @@ def _is_tar(begin: bytes) -> bool:
     return True
 
 
-def _history(step: Instruction, created: str, *, is_empty: bool) -> dict[str, Any]:
-    # The text of the instruction has no values of build arguments.
-    entry: dict[str, Any] = {"created": created, "created_by": step.text}
-    return {**entry, "empty_layer": True} if is_empty else entry
-
-
 def _scratch(platform: str) -> dict[str, Any]:
-    os, architecture, variant = [*platform.split("/"), "", ""][:3]
-    return {"os": os, "architecture": architecture, **({"variant": variant} if variant else {})}
-
-
-def _absolute(path: str) -> str:
-    return "/" + posixpath.normpath(posixpath.join("/", path)).lstrip("/")
+    return {key: value for key, value in Platform.parse(platform)._asdict().items() if value}
 
 
 def _without_nothing(config: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
@@ -233,17 +178,18 @@ def _image(base: BaseImage | None, config: Mapping[str, Any], layers: Sequence[L
             "be mounted; join its COPY instructions, or flatten the base"
         )
     blob = BytesBlob(content=_json(config))
+    media_type = DOCKER_MANIFEST if is_docker else OCI_MANIFEST
     manifest = {
         "schemaVersion": 2,
-        "mediaType": DOCKER_MANIFEST if is_docker else OCI_MANIFEST,
+        "mediaType": media_type,
         "config": _descriptor(DOCKER_CONFIG if is_docker else OCI_CONFIG, blob),
         "layers": [*below, *(_descriptor(DOCKER_LAYER if is_docker else OCI_LAYER, layer) for layer in layers)],
     }
     distinct = {layer.digest: layer for layer in layers}
     return LayeredImage(
-        manifest=Manifest(media_type=str(manifest["mediaType"]), content=_json(manifest)),
+        manifest=Manifest(media_type=media_type, content=_json(manifest)),
         base=base.reference if base is not None else None,
-        base_layers=[_read_descriptor(each) for each in below],
+        base_layers=[Descriptor.read(each) for each in below],
         new_blobs=[*distinct.values(), blob],
     )
 
@@ -252,15 +198,5 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _descriptor(media_type: str, blob: BytesBlob | Layer) -> dict[str, Any]:
+def _descriptor(media_type: str, blob: Blob) -> dict[str, Any]:
     return {"mediaType": media_type, "size": blob.size, "digest": blob.digest}
-
-
-def _read_descriptor(stored: Mapping[str, Any]) -> Descriptor:
-    return Descriptor(
-        media_type=str(stored["mediaType"]),
-        digest=str(stored["digest"]),
-        size=int(stored["size"]),
-        urls=tuple(stored.get("urls") or ()),
-        annotations=dict(stored.get("annotations") or {}),
-    )

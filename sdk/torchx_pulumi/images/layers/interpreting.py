@@ -1,25 +1,118 @@
-"""The configuration of an image and its copies, as the daemon's classic builder gets them from a Dockerfile. Pure."""
+"""Which Dockerfiles need no daemon, and what they make: the configuration of an image, and its copies. Pure.
+
+The rules are those of the daemon's classic builder.
+"""
 
 from __future__ import annotations
 
 import json
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, Final
 
-from torchx_pulumi.images.dockerfile import SEPARATORS, Instruction, assignments, first_arguments
+from torchx_pulumi.images.dockerfile import (
+    BLANKS,
+    SEPARATORS,
+    ExpansionError,
+    Instruction,
+    assignments,
+    directives,
+    expand,
+    first_arguments,
+    instructions,
+)
 from torchx_pulumi.images.dockerfile import split_words as split
-from torchx_pulumi.images.layers.copying import Copy, NeedsDaemonError
-from torchx_pulumi.images.layers.support import is_numeric_owner
-from torchx_pulumi.images.variables import ExpansionError, expand, expand_words
 
+SUPPORTED: Final = ("FROM", "ARG", "COPY", "ADD", "ENV", "WORKDIR", "LABEL", "USER", "ENTRYPOINT", "CMD", "EXPOSE")
+"""Instructions that need no daemon."""
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of an image whose base has none."""
 _ALWAYS_ALLOWED: Final = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY")
 """Build arguments that need no ARG, also in lower case."""
+_CHOWN: Final = "--chown="
+_OWNER: Final = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?")
+_URL: Final = re.compile(r"(https?://|git@|git://|ssh://)|.*\.git(#.*)?$", re.IGNORECASE)
 _PORT: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?(?:/(tcp|udp|sctp))?", re.IGNORECASE)
+
+
+class UnsupportedError(Exception):
+    """An image that cannot be built without a daemon."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = tuple(reasons)
+        """Texts that name the place and what the daemon is needed for."""
+
+
+class NeedsDaemonError(Exception):
+    """An instruction that depends on the files of the base, or that the daemon refuses. The text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One COPY or ADD, expanded."""
+
+    word: str
+    sources: Sequence[str]
+    destination: str
+    """As it is written; relative paths begin at the working directory."""
+    folder: str
+    """Working directory. Empty: none is set."""
+    owner: tuple[int, int] | None
+    """User and group of what is copied. None: 0, and existing parents are not asked about."""
+
+
+def unsupported(text: str, where: str) -> list[str]:
+    """Return why a Dockerfile needs the daemon, one text for each line. Empty: as far as its text says, it does not.
+
+    Args:
+        text: Text of the Dockerfile.
+        where: Name of the file in the texts.
+    """
+    return [f"{where} line {line}: {reason}, which needs the builder docker" for line, reason in sorted(_reasons(text))]
+
+
+def _reasons(text: str) -> Iterator[tuple[int, str]]:
+    for name in directives(text).keys() - {"escape"}:
+        yield 1, f"`# {name}=` chooses the frontend of BuildKit"
+    for number, line in enumerate(text.split("\n"), 1):
+        is_comment = line.lstrip(BLANKS).startswith("#")
+        if line.rstrip("\r\t ").endswith("\\\\") and not is_comment:
+            yield number, "the line ends in `\\\\`, which releases of Docker read differently"
+    stages = 0
+    for step in instructions(text):
+        stages += step.word == "FROM"
+        reason = _reason_of(step, stages)
+        if reason:
+            yield step.line, reason
+
+
+def _reason_of(step: Instruction, stages: int) -> str | None:
+    words = SEPARATORS.split(step.rest)
+    is_copy = step.word in ("COPY", "ADD")
+    flags = [flag.partition("=")[0] for flag in step.flags if not (is_copy and flag.startswith(_CHOWN))]
+    if any("\ud800" <= character <= "\udfff" for character in step.text):
+        return f"{step.word} has bytes that are not UTF-8"
+    if step.word == "RUN":
+        return "RUN runs a program"
+    if step.word not in SUPPORTED:
+        return f"{step.word} is not one of {', '.join(SUPPORTED)}"
+    if step.word == "FROM" and stages > 1:
+        return "FROM begins a second stage"
+    if stages == 0 and step.word != "ARG":
+        return f"{step.word} is before the first FROM"
+    if flags:
+        return f"{step.word} has the option {flags[0]}"
+    if not step.rest and step.word not in ("CMD", "ENTRYPOINT"):
+        return f"{step.word} has no argument"
+    if step.word == "FROM" and not (len(words) == 1 or (len(words) == 3 and words[1].lower() == "as")):
+        return "FROM is not `FROM IMAGE` or `FROM IMAGE AS NAME`"
+    if is_copy and any(word.startswith("<<") for word in words):
+        return f"{step.word} has a here-document"
+    return None
 
 
 class Interpreter:
@@ -30,6 +123,8 @@ class Interpreter:
         """The part `config` of the image's configuration."""
         self.folders: dict[str, int] = {}
         """Working directories of the instructions so far, with their lines."""
+        self.is_begun = False
+        """The base is known: FROM was run."""
         self._given, self._where = build_args, where
         self._first: dict[str, str] = {}
         self._declared: dict[str, str | None] = {}
@@ -55,10 +150,6 @@ class Interpreter:
             raise NeedsDaemonError(f"is not valid: {error}") from error
         return None
 
-    def run_first_argument(self, step: Instruction) -> None:
-        """Run an ARG before FROM."""
-        self._first.update(first_arguments(step, self._first, self._given, self._where))
-
     def _values(self) -> dict[str, str]:
         values = {name: value for name, value in self._given.items() if name.upper() in _ALWAYS_ALLOWED}
         for name, default in self._declared.items():
@@ -70,24 +161,28 @@ class Interpreter:
             values[name] = value
         return values
 
-    def _expand(self, step: Instruction, word: str) -> str:
-        return expand(word, self._values(), step.escape)
+    def _expand(self, word: str) -> str:
+        return expand(word, self._values())
 
-    def _from(self, step: Instruction) -> None:
-        """Do nothing: the base is known."""
+    def _from(self, step: Instruction) -> None:  # noqa: ARG002  the base is known
+        self.is_begun = True
 
     def _arg(self, step: Instruction) -> None:
+        if not self.is_begun:
+            self._first.update(first_arguments(step, self._first, self._given, self._where))
+            return
+        self._declared |= self._expanded(assignments(step.rest))
+
+    def _expanded(self, pairs: Sequence[tuple[str, str | None]]) -> dict[str, str | None]:
+        """Return names and values after expansion, all of them with the values before the instruction."""
         values = self._values()
-        expanded = [
-            (expand(name, values, step.escape), None if default is None else expand(default, values, step.escape))
-            for name, default in assignments(step.rest, step.escape)
-        ]
-        if not all(name for name, _ in expanded):
+        found = {expand(name, values): None if value is None else expand(value, values) for name, value in pairs}
+        if "" in found:
             raise NeedsDaemonError("has an empty name")
-        self._declared.update(expanded)
+        return found
 
     def _env(self, step: Instruction) -> None:
-        for name, value in self._pairs(step):
+        for name, value in self._pairs(step).items():
             names = [each.partition("=")[0] for each in self.config["Env"]]
             if name in names:
                 self.config["Env"][names.index(name)] = f"{name}={value}"
@@ -95,43 +190,36 @@ class Interpreter:
                 self.config["Env"].append(f"{name}={value}")
 
     def _label(self, step: Instruction) -> None:
-        self.config["Labels"] = {**(self.config.get("Labels") or {}), **dict(self._pairs(step))}
+        self.config["Labels"] = {**(self.config.get("Labels") or {}), **self._pairs(step)}
 
-    def _pairs(self, step: Instruction) -> list[tuple[str, str]]:
-        words = split(step.rest, step.escape)
-        if "=" in words[0]:
-            pairs = [word.partition("=") for word in words]
-            if not all(equals for _, equals, _ in pairs):
+    def _pairs(self, step: Instruction) -> dict[str, str | None]:
+        """Return the pairs of ENV or LABEL: `NAME=VALUE ...`, or `NAME VALUE`."""
+        if "=" in split(step.rest)[0]:
+            written = assignments(step.rest)
+            if not all(value is not None for _, value in written):
                 raise NeedsDaemonError("has a word without `=`")
-            written = [(name, value) for name, _, value in pairs]
-        else:
-            parts = SEPARATORS.split(step.rest, maxsplit=1)
-            if len(parts) < 2:
-                raise NeedsDaemonError("has a name without a value")
-            written = [(parts[0], parts[1])]
-        values = self._values()
-        expanded = [(expand(name, values, step.escape), expand(value, values, step.escape)) for name, value in written]
-        if not all(name for name, _ in expanded):
-            raise NeedsDaemonError("has an empty name")
-        return expanded
+            return self._expanded(written)
+        name, *value = SEPARATORS.split(step.rest, maxsplit=1)
+        if not value:
+            raise NeedsDaemonError("has a name without a value")
+        return self._expanded([(name, value[0])])
 
     def _workdir(self, step: Instruction) -> None:
-        folder = self._expand(step, step.rest)
+        folder = self._expand(step.rest)
         if not folder:
             raise NeedsDaemonError("has an empty path")
         if not folder.startswith("/"):
             folder = posixpath.normpath(posixpath.join("/", self.config.get("WorkingDir") or "", folder))
         self.config["WorkingDir"] = folder
-        self.folders["/" + posixpath.normpath(folder).lstrip("/")] = step.line
+        self.folders[absolute(folder)] = step.line
 
     def _user(self, step: Instruction) -> None:
-        self.config["User"] = self._expand(step, step.rest)
+        self.config["User"] = self._expand(step.rest)
 
     def _expose(self, step: Instruction) -> None:
         ports = dict(self.config.get("ExposedPorts") or {})
-        for written in SEPARATORS.split(step.rest):
-            for port in expand_words(written, self._values(), step.escape):
-                ports.update({each: {} for each in _ports(port)})
+        for port in self._expand(step.rest).split():
+            ports.update({each: {} for each in _ports(port)})
         self.config["ExposedPorts"] = ports
 
     def _entrypoint(self, step: Instruction) -> None:
@@ -153,23 +241,27 @@ class Interpreter:
 
     def _copy(self, step: Instruction) -> Copy:
         words = _json_list(step.rest)
-        values = self._values()
-        paths = [
-            expand(word, values, step.escape) for word in (words if words is not None else SEPARATORS.split(step.rest))
-        ]
+        paths = [self._expand(word) for word in (SEPARATORS.split(step.rest) if words is None else words)]
         if len(paths) < 2:
             raise NeedsDaemonError("needs a source and a destination")
         if not all(paths):
             raise NeedsDaemonError("has an empty path")
+        if any(_URL.match(path) for path in paths[:-1]):
+            raise NeedsDaemonError("downloads a source")
         owner = None
         for flag in step.flags:
-            written = self._expand(step, flag.removeprefix("--chown="))
-            if not is_numeric_owner(written):
+            written = self._expand(flag.removeprefix(_CHOWN))
+            numbers = _OWNER.fullmatch(written)
+            if numbers is None:
                 raise NeedsDaemonError(f"has --chown={written}, and the numbers of names are in the base's files")
-            user, _, group = written.partition(":")
-            owner = int(user), int(group or user)
+            owner = int(numbers[1]), int(numbers[2] or numbers[1])
         folder = self.config.get("WorkingDir") or ""
         return Copy(word=step.word, sources=paths[:-1], destination=paths[-1], folder=folder, owner=owner)
+
+
+def absolute(path: str) -> str:
+    """Return a path of an image from its root, without `.` and `..`."""
+    return "/" + posixpath.normpath(posixpath.join("/", path)).lstrip("/")
 
 
 def _ports(text: str) -> list[str]:
@@ -190,8 +282,8 @@ def _json_list(rest: str) -> list[str] | None:
         words = json.loads(rest)
     except ValueError:
         return None
-    except RecursionError as error:
-        raise NeedsDaemonError("has a JSON list with something other than strings") from error
+    except RecursionError:
+        words = [None]
     if not all(isinstance(word, str) and not re.search("[\ud800-\udfff]", word) for word in words):
         raise NeedsDaemonError("has a JSON list with something other than strings")
     return list(words)

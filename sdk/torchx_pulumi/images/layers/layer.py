@@ -8,206 +8,108 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import struct
 import zlib
-from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from torchx_pulumi.images.content.archive import END, Member, joined, padded
-from torchx_pulumi.images.content.files import FileKind
-from torchx_pulumi.images.content.hashing import cache_folder, write_cache
+from torchx_pulumi.images.content.archive import Member, archive_of, cut
+from torchx_pulumi.images.content.hashing import cache_folder, files_address, write_cache
 
 BLOCK: Final = 65_535
 """Bytes of a stored block: the most that deflate allows."""
-_FRAME: Final = 5
-"""Bytes before each block."""
 _HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 """No name, time 0, unknown system."""
 _PIECE: Final = 4 * BLOCK
 """Bytes of a piece. Larger ones take more memory and no less time."""
-_VERSION: Final = 1
+_VERSION: Final = 2
 """Part of the key of the cache. It changes with the bytes of layers."""
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerFacts:
-    """What is known of a layer once its bytes were made."""
-
-    digest: str
-    """Digest of the gzip stream."""
-    diff_id: str
-    """Digest of the archive."""
-    archive_size: int
-    """Bytes of the archive."""
-    crc: int
-    """CRC-32 of the archive."""
-
-    @property
-    def size(self) -> int:
-        """Return the bytes of the gzip stream."""
-        return len(_HEADER) + self.archive_size + _FRAME * _blocks(self.archive_size) + 8
-
-
-@dataclass(frozen=True, kw_only=True)
 class Layer:
     """A layer whose bytes are made from the files each time they are read."""
 
     members: Sequence[Member] = field(repr=False)
-    hashes: Mapping[str, str] = field(repr=False)
-    facts: LayerFacts
-
-    @property
-    def digest(self) -> str:
-        """Return the digest of the gzip stream."""
-        return self.facts.digest
-
-    @property
-    def size(self) -> int:
-        """Return the bytes of the gzip stream."""
-        return self.facts.size
-
-    @cached_property
-    def _starts(self) -> array[int]:
-        """Return where each member begins in the archive."""
-        return array("Q", accumulate((member.stored_size for member in self.members[:-1]), initial=0))
+    digest: str
+    """Digest of the gzip stream."""
+    diff_id: str
+    """Digest of the archive."""
+    size: int
+    """Bytes of the gzip stream."""
 
     def read(self, offset: int = 0) -> Iterator[bytes]:
-        """Yield the gzip stream from an offset. Files before the offset are not read."""
-        block = max(0, offset - len(_HEADER)) // (BLOCK + _FRAME)
-        skipped = offset - (len(_HEADER) + block * (BLOCK + _FRAME) if block else 0)
-        for piece in self._stream(min(block, _blocks(self.facts.archive_size))):
-            if skipped < len(piece):
-                yield piece[skipped:] if skipped else piece
-            skipped = max(0, skipped - len(piece))
-
-    def _stream(self, block: int) -> Iterator[bytes]:
-        """Yield the gzip stream from a block on. The first one follows the header."""
-        if block == 0:
-            yield _HEADER
-        left = self.facts.archive_size - block * BLOCK
-        for piece in _cut(self._archive(block * BLOCK)) if left > 0 else ():
-            left -= len(piece)
-            yield _framed(piece, is_last=left == 0)
-        yield struct.pack("<II", self.facts.crc, self.facts.archive_size & 0xFFFFFFFF)
-
-    def _archive(self, offset: int) -> Iterator[bytes]:
-        if offset == 0:
-            yield from archive_of(self.members, self.hashes)
-            return
-        starts = self._starts
-        first = max(0, bisect_right(starts, offset) - 1)
-        skipped = offset - (starts[first] if starts else 0)
-        for member in self.members[first:]:
-            header = member.header()
-            yield header[skipped:]
-            skipped = max(0, skipped - len(header))
-            if skipped < padded(member.size):
-                # From within the padding on, there is nothing to read.
-                begin = min(skipped, member.size)
-                content = member.content(self.hashes, begin)
-                yield from _without_first(content, skipped - begin)
-            skipped = max(0, skipped - padded(member.size))
-        yield END[skipped:]
+        """Yield the gzip stream from an offset. All files are read, so that every change of them is noticed."""
+        for _, piece in _gzip(self.members):
+            if offset < len(piece):
+                yield piece[offset:]
+            offset = max(0, offset - len(piece))
 
 
-def known_layer(members: Sequence[Member], hashes: Mapping[str, str], word: str) -> Layer | None:
+def known_layer(members: Sequence[Member], word: str) -> Layer | None:
     """Return the layer of members if the user's cache knows it. No file is read.
 
     Args:
         members: Members in the order of the archive.
-        hashes: SHA-256 of every file by its path in the context.
         word: COPY or ADD. A layer of ADD is known only if no file of it is unpacked.
     """
     try:
-        read: Any = json.loads(_file(members, hashes, word).read_text("ascii"))
-        check = read.pop("check")
-        facts = LayerFacts(**read)
-        is_whole = all(_DIGEST.fullmatch(each) for each in (facts.digest, facts.diff_id))
-        if is_whole and check == _check(facts) and facts.archive_size % 512 == 0 and 0 <= facts.crc < 1 << 32:
-            return Layer(members=members, hashes=hashes, facts=facts)
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        check, *facts = json.loads(_cache_file(members, word).read_text("ascii"))
+        if check == _check(facts):
+            digest, diff_id, size = facts
+            return Layer(members=members, digest=digest, diff_id=diff_id, size=size)
+    except (OSError, ValueError, TypeError):
         pass  # absent or damaged: the files are read
     return None
 
 
-def make_layer(members: Sequence[Member], hashes: Mapping[str, str], word: str) -> Layer:
+def make_layer(members: Sequence[Member], word: str) -> Layer:
     """Read the files of a layer and return it. The user's cache knows it from then on.
 
     Args:
         members: As for `known_layer`.
-        hashes: As for `known_layer`.
         word: As for `known_layer`.
 
     Raises:
         ImageError: A file changed after it was hashed, or can no longer be read.
     """
-    facts = _measure(members, hashes)
-    write_cache(_file(members, hashes, word), [json.dumps({**asdict(facts), "check": _check(facts)}).encode("ascii")])
-    return Layer(members=members, hashes=hashes, facts=facts)
+    archive, stream, size = hashlib.sha256(), hashlib.sha256(), 0
+    for content, piece in _gzip(members):
+        archive.update(content)
+        stream.update(piece)
+        size += len(piece)
+    facts = [f"sha256:{stream.hexdigest()}", f"sha256:{archive.hexdigest()}", size]
+    write_cache(_cache_file(members, word), [json.dumps([_check(facts), *facts]).encode("ascii")])
+    return Layer(
+        members=members, digest=f"sha256:{stream.hexdigest()}", diff_id=f"sha256:{archive.hexdigest()}", size=size
+    )
 
 
-def _check(facts: LayerFacts) -> str:
+def _check(facts: Sequence[object]) -> str:
     """Return what tells a damaged cache: with a wrong digest, every push would be refused."""
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def _file(members: Iterable[Member], hashes: Mapping[str, str], word: str) -> Path:
+def _cache_file(members: Sequence[Member], word: str) -> Path:
     """Return the file of the cache. Its name is a hash of all that headers and contents are made of."""
     digest = hashlib.sha256(f"torchx-pulumi layer {_VERSION} {word}".encode())
+    digest.update(files_address(member.entry for member in members).encode())
     for member in members:
-        source = member.source
-        if isinstance(source, bytes):
-            what = ("e", len(source), hashlib.sha256(source).hexdigest())
-        elif source.found.kind is FileKind.FILE:
-            what = ("x" if source.found.executable else "f", source.found.size, hashes[source.path])
-        else:
-            what = ("d" if source.found.kind is FileKind.FOLDER else "l", 0, source.found.target)
-        digest.update(f"\0{member.path}\0{member.owner}\0{what}".encode("utf-8", "surrogateescape"))
+        digest.update(f"\0{member.path}\0{member.owner}".encode("utf-8", "surrogateescape"))
     return cache_folder().with_name("layers") / f"{digest.hexdigest()}.json"
 
 
-def archive_of(members: Iterable[Member], hashes: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield the archive of members."""
-    for member in members:
-        yield member.header()
-        yield from member.content(hashes)
-    yield END
-
-
-def _measure(members: Sequence[Member], hashes: Mapping[str, str]) -> LayerFacts:
-    archive, stream = hashlib.sha256(), hashlib.sha256(_HEADER)
+def _gzip(members: Sequence[Member]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the pieces of the archive, each with the part of the gzip stream that holds it."""
+    yield b"", _HEADER
     crc, size, before = 0, 0, b""
-    for piece in _cut(archive_of(members, hashes)):
-        archive.update(piece)
-        crc = zlib.crc32(piece, crc)
-        stream.update(_framed(before, is_last=False))
-        size, before = size + len(piece), piece
-    stream.update(_framed(before, is_last=True))
-    stream.update(struct.pack("<II", crc, size & 0xFFFFFFFF))
-    return LayerFacts(
-        digest=f"sha256:{stream.hexdigest()}", diff_id=f"sha256:{archive.hexdigest()}", archive_size=size, crc=crc
-    )
-
-
-def _cut(archive: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield an archive in pieces of whole blocks, but for the last one."""
-    rest = b""
-    for piece in joined(archive, _PIECE):
-        rest += piece
-        whole = len(rest) - len(rest) % _PIECE
-        for begin in range(0, whole, _PIECE):
-            yield rest[begin : begin + _PIECE]
-        rest = rest[whole:]
-    if rest:
-        yield rest
+    for piece in cut(archive_of(members), _PIECE):
+        if before:
+            yield before, _framed(before, is_last=False)
+        crc, size, before = zlib.crc32(piece, crc), size + len(piece), piece
+    yield before, _framed(before, is_last=True) + struct.pack("<II", crc, size & 0xFFFFFFFF)
 
 
 def _framed(piece: bytes, *, is_last: bool) -> bytes:
@@ -218,13 +120,3 @@ def _framed(piece: bytes, *, is_last: bool) -> bytes:
         ends = is_last and begin + BLOCK >= len(piece)
         made += [struct.pack("<BHH", ends, len(part), len(part) ^ 0xFFFF), part]
     return b"".join(made)
-
-
-def _without_first(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
-    for piece in pieces:
-        yield piece[count:]
-        count = max(0, count - len(piece))
-
-
-def _blocks(size: int) -> int:
-    return -(-size // BLOCK)

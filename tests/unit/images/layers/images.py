@@ -51,16 +51,14 @@ def build(
     workspace: Path, text: str, base: BaseImage | None = None, build_args: Mapping[str, str] | None = None, **more: Any
 ) -> LayeredImage:
     """Compose an image of a workspace. Without a base, it begins with `FROM scratch`."""
-    if "hashes" not in more:
-        tree = read_tree(str(workspace))
-        more = {"entries": tree.entries, "hashes": hash_files([*tree.sent_only, *tree.entries]), **more}
+    if "entries" not in more:
+        more = {"entries": hash_files(read_tree(str(workspace)).entries), **more}
     given = {
         "text": text,
         "where": "Dockerfile",
         "build_args": build_args or {},
         "labels": {},
         "platform": "linux/amd64",
-        "extra": {},
         **more,
     }
     return compose(base, **given)

@@ -176,46 +176,48 @@ def test_what_is_not_json_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "message"),
+    ("part", "named"),
     [
-        ({"config": "x"}, "config is a text, must be an object"),
-        ({"config": {"Env": 5}}, r"config\.Env is a whole number, must be a list"),
-        ({"config": {"Env": ["A=secret", None]}}, r"config\.Env\[1\] is null, must be a text"),
-        ({"config": {"Labels": ["a"]}}, r"config\.Labels is a list, must be an object"),
-        ({"rootfs": {"diff_ids": 5}}, r"rootfs\.diff_ids is a whole number, must be a list"),
-        ({"history": 5}, "history is a whole number, must be a list"),
+        ({"config": "x"}, "config"),
+        ({"config": {"Env": 5}}, r"config\.Env"),
+        ({"config": {"Env": ["A=secret", None]}}, r"config\.Env"),
+        ({"config": {"Labels": ["a"]}}, r"config\.Labels"),
+        ({"rootfs": {"diff_ids": 5}}, r"rootfs\.diff_ids"),
+        ({"history": 5}, "history"),
     ],
 )
-def test_a_configuration_of_other_types_is_an_error(part: dict[str, Any], message: str) -> None:
+def test_a_configuration_of_other_types_is_an_error(part: dict[str, Any], named: str) -> None:
     registry = FakeRegistry()
     config = json.dumps({"rootfs": {"diff_ids": ["sha256:x"]}, **part}).encode()
     stored = {"mediaType": OCI_CONFIG, "digest": sha256_digest(config), "size": len(config)}
     registry.blobs[sha256_digest(config)] = config
     layer = {"mediaType": OCI_LAYER, "digest": f"sha256:{'a' * 64}", "size": 1}
-    with pytest.raises(ImageError, match=f"its configuration is damaged: {message}") as raised:
+    with pytest.raises(ImageError, match=f"its configuration is damaged: {named} is of another type") as raised:
         read(registry, registry.add(OCI_MANIFEST, {"config": stored, "layers": [layer]}))
     assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("part", "message"),
+    "part",
     [
-        ({"config": []}, "config is a list, must be an object"),
-        ({"config": None}, "config is null, must be an object"),
-        ({"layers": [5]}, r"layers\[0\] is a whole number, must be an object"),
-        ({"layers": [{}]}, r"layers\[0\] has no mediaType; layers\[0\]\.digest is None"),
-        ({"layers": [{"mediaType": "x", "digest": "sha256:../..", "size": -1}]}, r"layers\[0\]\.digest is 'sha256:"),
+        {"config": []},
+        {"config": None},
+        {"layers": 5},
+        {"layers": [5]},
+        {"layers": [{}]},
+        {"layers": [{"mediaType": "x", "digest": "sha256:../..", "size": 1}]},
+        {"layers": [{"mediaType": "x", "digest": f"sha256:{'a' * 64}", "size": -1}]},
     ],
 )
-def test_a_manifest_of_other_types_is_an_error(part: dict[str, Any], message: str) -> None:
+def test_a_manifest_of_other_types_is_an_error(part: dict[str, Any]) -> None:
     registry = FakeRegistry()
     config = {"mediaType": OCI_CONFIG, "digest": f"sha256:{'c' * 64}", "size": 2}
-    with pytest.raises(ImageError, match=f"its manifest is damaged: {message}"):
+    with pytest.raises(ImageError, match="its manifest is damaged: "):
         read(registry, registry.add(OCI_MANIFEST, {"config": config, "layers": [], **part}))
 
 
 @pytest.mark.parametrize("rows", [5, [None], [{"mediaType": OCI_MANIFEST, "platform": [1]}], [{"digest": "x"}]])
 def test_an_index_of_other_types_is_an_error(rows: Any) -> None:
     registry = FakeRegistry()
-    with pytest.raises(ImageError, match="its index is damaged: manifests"):
+    with pytest.raises(ImageError, match="its index is damaged: "):
         read(registry, registry.add(OCI_INDEX, {"manifests": rows}))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.images.dockerfile import DEFAULT
-from torchx_pulumi.images.layers import UnsupportedError, copied_files
+from torchx_pulumi.images.layers import UnsupportedError
 from torchx_pulumi.images.layers.composing import MOST_LAYERS
 from torchx_pulumi.images.oci import (
     DOCKER_CONFIG,
@@ -126,12 +126,12 @@ def test_media_types_are_those_of_the_base(workspace: Path, media_types: tuple[s
 
 
 def test_an_image_without_a_base(workspace: Path) -> None:
-    image = build(workspace, "FROM scratch\nCOPY . .", platform="linux/arm64/v8")
+    image = build(workspace, "FROM scratch\nCOPY . .", platform="linux/arm/v6")
     config = config_of(image)
     assert {key: config[key] for key in ("os", "architecture", "variant", "created")} == {
         "os": "linux",
-        "architecture": "arm64",
-        "variant": "v8",
+        "architecture": "arm",
+        "variant": "v6",
         "created": "1970-01-01T00:00:00Z",
     }
     assert config["config"] == {"Env": [PATH]}
@@ -166,7 +166,6 @@ def test_a_generated_dockerfile_is_part_of_the_image_unless_it_is_excluded(
     (workspace / ".dockerignore").write_text(rules)
     pinned = f"registry.example.com/base@sha256:{'a' * 64}"
     plan = plan_patch(pinned, str(workspace), None, builder="docker")
-    entries, extra = copied_files(plan.entries, plan.sent_only, plan.extra, plan.dockerfile)
-    assert [*sorted([*extra, *(each.path for each in entries)])] == files
-    (layer,) = layers_of(build(workspace, "FROM base\nCOPY . ./", make_base(), entries=entries, extra=extra))
+    assert [each.path for each in plan.entries] == files
+    (layer,) = layers_of(build(workspace, "FROM base\nCOPY . ./", make_base(), entries=plan.entries))
     assert [each.name for each in layer] == [f"base/{name}" for name in files]

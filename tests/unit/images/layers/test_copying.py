@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
+from torchx_pulumi.images.content.hashing import hash_files
+from torchx_pulumi.images.content.tree import read_tree
 from torchx_pulumi.images.layers import UnsupportedError
 from torchx_pulumi.model.errors import ImageError
 
@@ -81,7 +83,7 @@ def test_a_link_is_kept_in_a_folder_and_followed_as_a_source(files: Path) -> Non
 
 def test_modes_owners_and_times(files: Path) -> None:
     (layer,) = layers_of(build(files, "FROM base\nCOPY --chown=7:8 . .", make_base()))
-    assert {(each.uid, each.gid, each.mtime, each.uname, each.gname) for each in layer} == {(7, 8, 0, "", "")}
+    assert {(each.uid, each.gid, each.uname, each.gname) for each in layer} == {(7, 8, "", "")}
     assert {
         each.name: oct(each.mode) for each in layer if each.name in ("base/run.sh", "base/train.py", "base/src")
     } == {
@@ -97,7 +99,8 @@ def test_a_folder_that_only_the_rules_exclude_is_copied_with_what_is_brought_bac
 
 
 def test_a_generated_file_is_copied_like_the_others(files: Path) -> None:
-    image = build(files, "FROM base\nCOPY . .\nCOPY D* /opt/", make_base(), extra={"Dockerfile.torchx": b"FROM base"})
+    tree = read_tree(str(files), dockerfile="Dockerfile.torchx", default=b"FROM base")
+    image = build(files, "FROM base\nCOPY . .\nCOPY D* /opt/", make_base(), entries=hash_files(tree.entries))
     assert [path for path in paths_of(image) if "Docker" in path] == ["base/Dockerfile.torchx", "opt/Dockerfile.torchx"]
 
 
@@ -192,3 +195,24 @@ def test_names_of_any_bytes_and_any_length(workspace: Path) -> None:
         Path(os.fsdecode(os.path.join(os.fsencode(workspace), name))).write_text("x")  # noqa: PTH118
     found = paths_of(build(workspace, "FROM base\nCOPY . .", make_base()))
     assert {os.fsencode(path) for path in found} == {b"base/" + name for name in [*names, b"train.py"]}
+
+
+@pytest.mark.parametrize(
+    ("copy", "path", "said"),
+    [
+        ("COPY . /", "lib/a.py", "puts 'lib' of the workspace in the place of /lib"),
+        ("COPY . .", "var/run/a.pid", "puts 'var/run' of the workspace in the place of /var/run"),
+        ("COPY tree/ /var/", "tree/lock/a", "puts 'tree/lock' of the workspace in the place of /var/lock"),
+        ("COPY bin/ /", "bin/bin", "puts 'bin/bin' of the workspace in the place of /bin"),
+        ("COPY . /app/\nCOPY deep/ /app/", "deep/folder-link/x", "puts the folder 'deep/folder-link' in the place of"),
+    ],
+)
+def test_what_would_hide_a_link_of_the_base_needs_the_daemon(files: Path, copy: str, path: str, said: str) -> None:
+    (files / path).parent.mkdir(parents=True, exist_ok=True)
+    (files / path).write_text("x")
+    with pytest.raises(UnsupportedError) as refused:
+        build(files, f"FROM base\n{copy}", make_base({"WorkingDir": ""}))
+    assert said in refused.value.reasons[0]
+    # In a folder of its own, and in an image that has nothing else, nothing is hidden.
+    build(files, f"FROM base\nWORKDIR /own\n{copy.splitlines()[0].split()[0]} . .", make_base())
+    build(files, "FROM scratch\nCOPY . /")
