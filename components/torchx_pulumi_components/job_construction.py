@@ -111,7 +111,7 @@ class Construction:
         self.noted: asyncio.Future[None] = asyncio.Future()
         """Everything is registered, and the goal of `wait_for` was reached or missed: `outputs` is complete."""
         self.finished: asyncio.Future[str] = asyncio.Future()
-        """URN of the record, which was registered last. An error also if the goal was missed."""
+        """URN of the component, once all objects are created. An error also if the goal was missed."""
         self._deferral = current_deferral()
         self._jobs = program_jobs()
 
@@ -149,8 +149,8 @@ class Construction:
 
     async def _run(self) -> None:
         try:
-            record = await self._launch()
-            urn = str(await record.urn.future())
+            await self._launch()
+            urn = str(await self.component.urn.future())
         except JobRefusedError as error:
             refusal = f"job {self.name!r}: nothing was changed, because it depends on {error.what}"
         except (TorchxPulumiError, pulumi.RunError) as error:
@@ -181,8 +181,8 @@ class Construction:
                 # Seen: what depends on nothing of the job does not ask for it.
                 future.exception()
 
-    async def _launch(self) -> pulumi.Resource:
-        """Decide about the job, register what it takes, and return its record."""
+    async def _launch(self) -> None:
+        """Decide about the job and register what it takes, until its objects are created."""
         opts = self.opts
         check_provider_version(self._jobs.warn_once)
         await self._read_args()
@@ -230,7 +230,7 @@ class Construction:
         self._log(launch, why_not)
         if planner.cluster is None and (advice := import_advice(self.name, launch, state)):
             pulumi.log.warn(self.leaves.hide(advice), self.component)
-        return await self._register(launch, marked, state, cluster, own_provider=own_provider)
+        await self._register(launch, marked, state, cluster, own_provider=own_provider)
 
     async def _read_args(self) -> None:
         """Wait for the arguments and for the jobs that this one depends on, and read the arguments."""
@@ -249,7 +249,7 @@ class Construction:
         cluster: PodReader | None,
         *,
         own_provider: bool,
-    ) -> pulumi.Resource:
+    ) -> None:
         log, loop, context = pulumi.log.info, asyncio.get_running_loop(), copy_context()
 
         def say(line: str) -> None:
@@ -291,10 +291,10 @@ class Construction:
                 entry=None if state.app is None else entry_of(state.app, launch, outputs, archive),
             )
             with behind_barrier(self.component):
-                record = register_notes(self.component, finished, objects)
+                created = register_notes(self.component, finished, objects)
         self.outputs = outputs
         self.noted.set_result(None)
-        return record
+        await created.future()
 
     def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
         opts, settings, given = self.opts, self.args.settings, self.given

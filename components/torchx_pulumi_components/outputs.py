@@ -19,8 +19,8 @@ from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marked_plan import MarkedPlan
-from torchx_pulumi_components.resources import ROLE_TYPE, KubernetesObject
-from torchx_pulumi_components.stack_state import StackState, as_inputs, plain
+from torchx_pulumi_components.resources import KubernetesObject
+from torchx_pulumi_components.stack_state import StackState, as_inputs, plain, unmarked
 
 
 def run_outputs(
@@ -73,9 +73,10 @@ def role_outputs(
     plan = launch.plan
     job_name, uid = _name_and_uid(launch, job_object)
     uids = {pod["metadata"]["name"]: pod["metadata"].get("uid") for pod in launch.observed.pods or ()}
+    known = {plain(item.get("name")): item for item in unmarked(state.outputs.get("roles")) or ()}
     found = {}
     for role in plan.roles:
-        stored = state.children.get((ROLE_TYPE, f"-{role.dns_name}"))
+        stored = known.get(role.name)
         if launch.decision.action is Action.IGNORE and stored:
             found[role.dns_name] = as_inputs(stored)
             continue

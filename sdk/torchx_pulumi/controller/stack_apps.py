@@ -19,7 +19,7 @@ from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at, time_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
 from torchx_pulumi.model.requested import Requested
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.status import JobState, read_state
@@ -233,13 +233,11 @@ def _notes(checkpoint: Checkpoint, urn: str) -> tuple[RunEntry | None, RunRecord
     """Return the note of a launch by `torchx run` and that of the last run. None: the stack has none."""
     entry = record = None
     for item in checkpoint.resources:
-        if item.get("type") != STASH or item.get("parent") != urn:
-            continue
-        note, value = str(item.get("urn")), mapping_at(item, "inputs").get("input")
-        if note.endswith(APP_SUFFIX):
-            entry = read_entry(value, f"resource {note.rpartition('::')[2]}")
-        elif note.endswith("-record"):
-            record = read_record(value)
+        name = str(item.get("urn"))
+        if name == urn and RECORD in mapping_at(item, "outputs"):
+            record = read_record(mapping_at(item, "outputs")[RECORD])
+        elif item.get("type") == STASH and item.get("parent") == urn and name.endswith(APP_SUFFIX):
+            entry = read_entry(mapping_at(item, "inputs").get("input"), f"resource {name.rpartition('::')[2]}")
     return entry, record
 
 

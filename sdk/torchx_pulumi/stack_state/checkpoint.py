@@ -17,7 +17,7 @@ from typing import Any
 
 from torchx_pulumi.model.app_entry import RunEntry, read_entry
 from torchx_pulumi.model.object_fields import at, is_finite
-from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.outputs.types import SCHEMA_VERSION
@@ -28,7 +28,7 @@ COMPONENTS = "torchx:index:"
 """Prefix of the types of our components."""
 
 _OWN_PROVIDERS = ("pulumi:providers:pulumi", "pulumi:providers:kubernetes")
-_OWN_STASHES = ("-intent", "-record", APP_SUFFIX)
+_OWN_STASHES = ("-intent", APP_SUFFIX)
 """Suffixes of the names of the stashes that our components register."""
 
 SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the key that marks a secret, not a secret
@@ -249,7 +249,7 @@ def _launched_at(text: str) -> datetime | None:
     """Return the launch time in the stashes of a stack: of the run, else of the app, else of a pending launch."""
     found: dict[str, datetime] = {}
     try:
-        stashes = list(_stashes(text))
+        stashes = list(_notes(text))
     except UnreadableStateError:
         return None
     for name, value in stashes:
@@ -270,19 +270,21 @@ def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
         DeployError: A newer release wrote the entry or the record, or it was edited.
     """
     entry = record = None
-    for name, value in _stashes(text):
+    for name, value in _notes(text):
         if name.endswith(APP_SUFFIX):
             entry = read_entry(value, f"resource {name}")
-        elif name.endswith("-record"):
+        elif name == RECORD:
             record = read_record(value)
     return entry, record
 
 
-def _stashes(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield name and input of the stashes in a checkpoint."""
+def _notes(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield name and input of the stashes in a checkpoint, and the records of components as `RECORD`."""
     for item in _mappings(text):
         if item.get("type") == STASH:
             yield str(item.get("urn", "")).rpartition("::")[2], (item.get("inputs") or {}).get("input")
+        elif str(item.get("type")).startswith(COMPONENTS) and RECORD in (item.get("outputs") or {}):
+            yield RECORD, item["outputs"][RECORD]
 
 
 def _mappings(text: str) -> Iterator[Mapping[str, Any]]:
