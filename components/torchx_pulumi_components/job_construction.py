@@ -19,7 +19,7 @@ from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiErr
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.launch_options import WaitFor
-from torchx_pulumi.model.registration_plan import RegistrationPlan
+from torchx_pulumi.model.registration_plan import RECORD, RegistrationPlan
 from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.schedulers import variant_of
@@ -50,13 +50,14 @@ from torchx_pulumi_components.read_args import ParsedArgs, read_args
 from torchx_pulumi_components.resources import (
     ChildOptions,
     KubernetesObject,
+    are_made,
     create_provider,
     dependencies,
     register_notes,
     register_objects,
 )
 from torchx_pulumi_components.run_objects import check_protected, run_objects, wait_until_gone
-from torchx_pulumi_components.stack_state import StackState, read_stack_state
+from torchx_pulumi_components.stack_state import StackState, as_inputs, read_stack_state, unmarked
 from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
 from torchx_pulumi_components.waiting import wait_until
 
@@ -109,7 +110,7 @@ class Construction:
         self.decided: asyncio.Future[None] = asyncio.Future()
         """The job may be registered."""
         self.noted: asyncio.Future[None] = asyncio.Future()
-        """Everything is registered, and the goal of `wait_for` was reached or missed: `outputs` is complete."""
+        """The objects are registered, and the goal of `wait_for` was reached or missed: `outputs` is complete."""
         self.finished: asyncio.Future[str] = asyncio.Future()
         """URN of the component, once all objects are created. An error also if the goal was missed."""
         self._deferral = current_deferral()
@@ -272,7 +273,7 @@ class Construction:
         )
         async with copying_ended_run(launch, cluster, self.log_archive, say) as deleted:
             with behind_barrier(self.component):
-                objects = register_objects(
+                intent, objects = register_objects(
                     self.component, run, children, before_companions=lambda: wait_until_gone(launch, cluster)
                 )
             if objects:
@@ -283,18 +284,20 @@ class Construction:
             job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
             current = launch if job_object is None else await self._wait(launch, objects, cluster)
             outputs = run_outputs(current, job_object, marked, state, self.now)
+            self.outputs = outputs
+            self.noted.set_result(None)
+            record = record_of(launch.run, launch, marked, None if job_object is None else job_object.uid)
+            if not await are_made(intent, objects, launch.run.attempt):
+                record = as_inputs(unmarked(state.outputs.get(RECORD))) or {}
             finished = replace(
                 run,
                 outputs=outputs,
                 roles=role_outputs(current, job_object, marked, state),
-                record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
+                record=record,
                 entry=None if state.app is None else entry_of(state.app, launch, outputs, archive),
             )
             with behind_barrier(self.component):
-                created = register_notes(self.component, finished, objects)
-        self.outputs = outputs
-        self.noted.set_result(None)
-        await created.future()
+                register_notes(self.component, finished, objects)
 
     def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
         opts, settings, given = self.opts, self.args.settings, self.given

@@ -11,6 +11,7 @@ from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.cluster_identity import write_identity
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
+from torchx_pulumi.model.registration_plan import RECORD
 from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.runs.decision import Action
@@ -60,7 +61,7 @@ def run_outputs(
         kept = {
             name: as_inputs(value)
             for name, value in state.outputs.items()
-            if name not in ("observed", "requested", "uid")
+            if name not in ("observed", "requested", "uid", "roles", RECORD)
         }
         return {**outputs, **kept}
     return outputs
@@ -73,7 +74,7 @@ def role_outputs(
     plan = launch.plan
     job_name, uid = _name_and_uid(launch, job_object)
     uids = {pod["metadata"]["name"]: pod["metadata"].get("uid") for pod in launch.observed.pods or ()}
-    known = {plain(item.get("name")): item for item in unmarked(state.outputs.get("roles")) or ()}
+    known = {plain(item)["name"]: item for item in unmarked(state.outputs.get("roles")) or ()}
     found = {}
     for role in plan.roles:
         stored = known.get(role.name)

@@ -122,7 +122,7 @@ def register_objects(
     children: ChildOptions,
     *,
     before_companions: Callable[[], Awaitable[None] | None] = lambda: None,
-) -> list[KubernetesObject]:
+) -> tuple[pulumi.Stash, list[KubernetesObject]]:
     """Register the intent of a run and its objects, below its component.
 
     Args:
@@ -132,18 +132,18 @@ def register_objects(
         before_companions: Called, and awaited, after the job object was created and before the objects next to it are.
 
     Returns:
-        The objects, the job object first. Empty: the run has ended and its objects are gone.
+        The intent, and the objects, the job object first. No objects: the run has ended and they are gone.
     """
     intent = pulumi.Stash(f"{run.name}-intent", opts=pulumi.ResourceOptions(parent=component), input=dict(run.intent))
     if not run.objects:
-        return []
+        return intent, []
     children = replace(children, depends_on=[*children.depends_on, intent])
     first, *companions = zip(run.names, run.objects, strict=True)
     job_object = KubernetesObject(*first, children.of_job_object(component, first[0]))
     # The other objects take their names through the job object: the engine then deletes them before the job object, and
     # all of the last run before it creates anything of the next one.
     created = pulumi.Output.unsecret(job_object.metadata.apply(lambda _: before_companions()))
-    return [
+    return intent, [
         job_object,
         *(
             KubernetesObject(name, _named_after(created, manifest), children.of_companion(component, name))
@@ -152,26 +152,45 @@ def register_objects(
     ]
 
 
+async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], attempt: int) -> bool:
+    """Wait for a run's objects and return whether the engine did with them what the program asked for.
+
+    It leaves resources out that `--target` does not name, and goes on after an error with `--continue-on-error`. The
+    outputs of their component are written nevertheless.
+
+    Args:
+        intent: The registered intent.
+        objects: The registered objects.
+        attempt: Attempt number in the intent.
+    """
+    for item in objects:
+        await item.urn.future()
+    if pulumi.runtime.is_dry_run():
+        return True
+    # Of an intent that was left out the engine returns the last one.
+    noted = await pulumi.Output.unsecret(intent.input).future()
+    uids = [await item.uid.future() for item in objects]
+    return all(uids) and isinstance(noted, Mapping) and noted.get("attempt") == attempt
+
+
 def register_notes(
     component: pulumi.ComponentResource, run: RegistrationPlan, objects: Sequence[KubernetesObject]
-) -> pulumi.Output[Any]:
+) -> None:
     """Register what is noted of a run after its objects: its index entry, its record, and the component's outputs.
 
     Args:
         component: The run's component.
-        run: The run with its final roles, record, entry and outputs.
+        run: The run with its final roles, record, entry and outputs. An empty record: none is registered.
         objects: Its registered objects. The notes are written once all of them are created.
-
-    Returns:
-        The hash of the run, once all objects are created.
     """
     if run.entry is not None:
         after = pulumi.ResourceOptions(parent=component, depends_on=list(objects))
         pulumi.Stash(f"{run.name}{APP_SUFFIX}", opts=after, input=dict(run.entry))
-    hash_ = pulumi.Output.all(run.record["hash"], *(item.urn for item in objects)).apply(lambda known: known[0])
-    outputs = {**run.outputs, "roles": list(run.roles.values()), RECORD: {**run.record, "hash": hash_}}
+    outputs = {**run.outputs, "roles": list(run.roles.values())}
+    if run.record:
+        hash_ = pulumi.Output.all(run.record["hash"], *(item.urn for item in objects)).apply(lambda known: known[0])
+        outputs[RECORD] = {**run.record, "hash": hash_}
     component.register_outputs(outputs)
-    return hash_
 
 
 def _named_after(created: pulumi.Output[Any], manifest: Manifest) -> Manifest:

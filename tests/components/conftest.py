@@ -57,6 +57,10 @@ class RecordingMocks(pulumi.runtime.Mocks):
 class RecordingMonitor(MockMonitor):
     """Keeps the outputs of components, which Pulumi's own mocks drop."""
 
+    def make_urn(self, parent: str, type_: str, name: str) -> str:
+        """Make a URN as the engine does: without the type of the stack."""
+        return super().make_urn("" if "::pulumi:pulumi:Stack::" in parent else parent, type_, name)
+
     def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802 - Pulumi's name
         found = pulumi.runtime.rpc.deserialize_properties(request.outputs)
         self.mocks.outputs[request.urn] = found  # type: ignore[attr-defined]

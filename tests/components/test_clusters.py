@@ -145,11 +145,11 @@ def test_a_run_that_names_no_cluster_gets_it_without_a_change_of_its_record(
     without_cluster(engine)
     before = json.loads(json.dumps(engine.mocks.state))
     job = up(here)
-    for note in ("intent", "record"):
-        assert stashed(engine, f"-{note}") == before[f"{PREFIX}$pulumi:index:Stash::train-{note}"]["input"]
+    assert stashed(engine, "-intent") == before[f"{PREFIX}$pulumi:index:Stash::train-intent"]["input"]
+    assert engine.record() == before[f"{PREFIX}::train"]["record"]
     noted = job.made.outputs["cluster"]
     assert noted["uid"] == "here"
-    engine.mocks.state.setdefault(f"{PREFIX}::train", {}).update({"cluster": noted})
+    engine.mocks.state[f"{PREFIX}::train"] |= {"cluster": noted}
     assert "is another one" in refused(up, cluster(uid="there"))
     # Where the record is written anyway, it is in there from then on.
     up(here, labels={"team": "a"})

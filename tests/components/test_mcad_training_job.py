@@ -279,7 +279,7 @@ def test_a_pod_that_the_deletion_of_its_job_ends_is_no_end_of_it(engine: Any, pr
     if not preview:
         with pytest.raises(pulumi.RunError, match=r"is RUNNING \(Stopping: .* not completed within 1 s"):
             make(engine, cluster(live, ended), wait_for="completed", timeout_s=1)
-    engine.mocks.state.setdefault(f"{PREFIX}::train", {}).update({"uid": "uid-of-train", "observed": observed})
+    engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "uid-of-train", "observed": observed}
     observed = engine.value(make(engine, cluster(), preview=preview).observed)
     assert (observed["state"], observed["reason"]) == ("UNKNOWN", "NotFound")
 
@@ -354,7 +354,7 @@ def test_a_finished_job_that_is_gone_is_not_run_again(engine: Any) -> None:
     assert engine.value(job.observed)["state"] == "SUCCEEDED"
     outputs = {"uid": engine.value(job.uid), "observed": engine.value(job.observed)}
     remember(engine, state="Completed")
-    engine.mocks.state.setdefault(f"{PREFIX}::train", {}).update(outputs)
+    engine.mocks.state[f"{PREFIX}::train"] |= outputs
     job = make(engine, cluster())
     assert not engine.mocks.of_type(V1BETA1)
     assert (engine.value(job.observed)["state"], engine.value(job.observed)["source"]) == ("SUCCEEDED", "record")

@@ -61,7 +61,7 @@ def launched(engine: Any) -> Any:
     note = app_note(engine, job)
     live = remember(engine)
     engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-app"] = {"input": note}
-    engine.mocks.state.setdefault(f"{PREFIX}::train", {}).update({**shown(engine, job), "observed": engine.value(job.observed)})
+    engine.mocks.state[f"{PREFIX}::train"] |= {**shown(engine, job), "observed": engine.value(job.observed)}
     return live
 
 

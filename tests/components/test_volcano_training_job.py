@@ -56,7 +56,7 @@ def remember(engine: Any, name: str = "train", *, intent_only: bool = False) -> 
     """Put what the last program registered into the state, as a successful deployment does."""
     engine.mocks.state = {f"{PREFIX}$pulumi:index:Stash::{name}-intent": {"input": stashed(engine, "-intent")}}
     if not intent_only:
-        engine.mocks.state.setdefault(f"{PREFIX}::{name}", {}).update({"record": engine.record()})
+        engine.mocks.state |= engine.records()
     jobs = engine.mocks.of_type(JOB)
     if not jobs:
         return None
@@ -509,7 +509,7 @@ def test_the_end_of_a_run_is_remembered_by_an_output_and_changes_no_resource(eng
     # A resource whose inputs stay is no change in a preview.
     assert [stashed(engine, "-intent"), engine.record()] == before
     remember(engine)
-    engine.mocks.state.setdefault(f"{PREFIX}::train", {}).update(outputs)
+    engine.mocks.state[f"{PREFIX}::train"] |= outputs
     observed = up(engine)["observed"]
     assert (observed["state"], observed["source"]) == ("SUCCEEDED", "record")
     assert [stashed(engine, "-intent"), engine.record()] == before
@@ -535,7 +535,7 @@ def test_a_run_whose_object_is_gone_stands_as_observed_and_requested(
     up(engine)
     remember(engine)
     outputs = {"uid": "uid-of-train", "observed": observed, "requested": requested}
-    engine.mocks.state.setdefault(f"{PREFIX}::train", {}).update({name: value for name, value in outputs.items() if value})
+    engine.mocks.state[f"{PREFIX}::train"] |= {name: value for name, value in outputs.items() if value}
     assert up(engine)["observed"]["state"] == state
 
 
@@ -546,7 +546,7 @@ def test_without_a_cluster_a_run_is_not_gone(engine: Any, requested: Any, previe
     # The job object is not in the state.
     remember(engine)
     outputs = {"uid": "uid-of-train", "observed": {**END, "state": "RUNNING", "reason": "Running"}}
-    engine.mocks.state.setdefault(f"{PREFIX}::train", {}).update({**outputs, **({} if requested is None else {"requested": requested})})
+    engine.mocks.state[f"{PREFIX}::train"] |= {**outputs, **({} if requested is None else {"requested": requested})}
     with cluster_for_tests(None):
         job = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=preview)
     observed = engine.value(job.observed)
@@ -556,7 +556,7 @@ def test_without_a_cluster_a_run_is_not_gone(engine: Any, requested: Any, previe
 def test_the_end_of_another_run_is_not_taken_for_this_ones(engine: Any) -> None:
     up(engine)
     remember(engine)
-    engine.mocks.state.setdefault(f"{PREFIX}::train", {}).update({"uid": "of-the-run-before", "observed": END, "requested": CANCEL})
+    engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "of-the-run-before", "observed": END, "requested": CANCEL}
     found = up(engine)
     assert (found["observed"]["state"], found["observed"]["reason"]) == ("UNKNOWN", "NotFound")
     assert "requested" not in found
@@ -565,7 +565,7 @@ def test_the_end_of_another_run_is_not_taken_for_this_ones(engine: Any) -> None:
 def test_what_is_requested_stays_with_its_run_and_goes_with_a_new_one(engine: Any) -> None:
     up(engine)
     live = remember(engine)
-    engine.mocks.state[f"{PREFIX}::train"].update({"uid": "uid-of-train", "requested": CANCEL})
+    engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "uid-of-train", "requested": CANCEL}
     state = engine.mocks.state
     before = [stashed(engine, "-intent"), engine.record()]
     for preview in (True, False):
@@ -598,7 +598,7 @@ def test_pods_that_the_deletion_of_a_job_ends_are_no_end_of_it(engine: Any, prev
         "status": {"phase": "Failed", "containerStatuses": [killed]},
     }
     assert up(engine, live, pod, preview=preview)["observed"]["state"] == "RUNNING"
-    engine.mocks.state.setdefault(f"{PREFIX}::train", {}).update({"uid": "uid-of-train", "observed": up(engine, live, pod)["observed"]})
+    engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "uid-of-train", "observed": up(engine, live, pod)["observed"]}
     observed = up(engine, preview=preview)["observed"]
     assert (observed["state"], observed["reason"]) == ("UNKNOWN", "NotFound")
     assert "last seen RUNNING" in observed["message"]
@@ -623,10 +623,10 @@ def test_after_a_refused_launch_the_old_job_may_come_back(engine: Any) -> None:
         engine.run(lambda: VolcanoTrainingJob("train", args()))
         first = engine.mocks.one(JOB).inputs["metadata"]["name"]
         remember(engine)
-        old_record = engine.mocks.state[f"{PREFIX}::train"]["record"]
+        records = engine.records()
         engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
         remember(engine, intent_only=True)
-        engine.mocks.state[f"{PREFIX}::train"]["record"] = old_record
+        engine.mocks.state |= records
         engine.run(lambda: VolcanoTrainingJob("train", args()))
     assert engine.mocks.one(JOB).inputs["metadata"]["name"] == first
 
@@ -654,7 +654,7 @@ def test_what_a_killed_launch_created_is_imported_and_only_that(engine: Any, gan
     kept = {"train"} if gang == "pods" else set()
     for urn in [urn for urn in engine.mocks.state if urn.rpartition("::")[2] in created - kept and "$kube" in urn]:
         del engine.mocks.state[urn]
-    missing = {"train-trainer-1"} if gang == "pods" else set()
+    missing = {"train.trainer-1"} if gang == "pods" else set()
     found = [item for item in live if not item["metadata"]["name"].endswith("-trainer-1-0")]
     with cluster_for_tests(cluster(*found)):
         engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang, role={"num_replicas": 2})))
@@ -819,11 +819,11 @@ def interrupted_move(engine: Any) -> Any:
     with cluster_for_tests(cluster(ML)):
         engine.run(lambda: VolcanoTrainingJob("train", args()))
         live = remember(engine)
-        record = engine.mocks.state[f"{PREFIX}::train"]["record"]
+        records = engine.records()
     with cluster_for_tests(cluster(ML, live)):
         engine.run(lambda: VolcanoTrainingJob("train", args(namespace="ml", on_running_change="replace")))
         remember(engine, intent_only=True)
-        engine.mocks.state[f"{PREFIX}::train"]["record"] = record
+        engine.mocks.state |= records
     return live
 
 

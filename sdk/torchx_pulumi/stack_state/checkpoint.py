@@ -246,21 +246,21 @@ def _stack_outputs(text: str) -> Mapping[str, Any] | None:
 
 
 def _launched_at(text: str) -> datetime | None:
-    """Return the launch time in the stashes of a stack: of the run, else of the app, else of a pending launch."""
+    """Return the launch time in the notes of a stack: of the run, else of the app, else of a pending launch."""
     found: dict[str, datetime] = {}
     try:
-        stashes = list(_notes(text))
+        notes = list(_notes(text))
     except UnreadableStateError:
         return None
-    for name, value in stashes:
+    for name, value in notes:
         at = parse_time(value.get("launched_at")) if isinstance(value, Mapping) else None
         if at is not None:
             found[name.rpartition("-")[2]] = at
-    return found.get("record") or found.get("app") or found.get("intent")
+    return found.get(RECORD) or found.get("app") or found.get("intent")
 
 
 def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
-    """Read the entry and the record of the last run from the stashes of a stack.
+    """Read the entry and the record of the last run from the notes of a stack.
 
     Returns:
         The entry of an app that `torchx run` launched, and the record of its last run. None: the stack has none.
@@ -279,10 +279,11 @@ def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
 
 
 def _notes(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield name and input of the stashes in a checkpoint, and the records of components as `RECORD`."""
+    """Yield name and input of the intents and entries in a checkpoint, and the records of components as `RECORD`."""
     for item in _mappings(text):
-        if item.get("type") == STASH:
-            yield str(item.get("urn", "")).rpartition("::")[2], (item.get("inputs") or {}).get("input")
+        name = str(item.get("urn")).rpartition("::")[2]
+        if item.get("type") == STASH and name.endswith(_OWN_STASHES):
+            yield name, (item.get("inputs") or {}).get("input")
         elif str(item.get("type")).startswith(COMPONENTS) and RECORD in (item.get("outputs") or {}):
             yield RECORD, item["outputs"][RECORD]
 
