@@ -19,7 +19,7 @@ from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiErr
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.launch_options import WaitFor
-from torchx_pulumi.model.registration_plan import RECORD, RegistrationPlan
+from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.schedulers import variant_of
@@ -39,7 +39,7 @@ from torchx_pulumi_components.launch import Launch, LaunchPlanner
 from torchx_pulumi_components.log_keeping import copying_ended_run
 from torchx_pulumi_components.marked_plan import MarkedPlan, mark_plan
 from torchx_pulumi_components.notes import entry_of, record_of
-from torchx_pulumi_components.outputs import role_outputs, run_outputs
+from torchx_pulumi_components.outputs import role_outputs, run_outputs, stored_outputs
 from torchx_pulumi_components.program_jobs import (
     JobRefusedError,
     behind_barrier,
@@ -57,7 +57,7 @@ from torchx_pulumi_components.resources import (
     register_objects,
 )
 from torchx_pulumi_components.run_objects import check_protected, run_objects, wait_until_gone
-from torchx_pulumi_components.stack_state import StackState, as_inputs, read_stack_state, unmarked
+from torchx_pulumi_components.stack_state import StackState, read_stack_state
 from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
 from torchx_pulumi_components.waiting import wait_until
 
@@ -286,16 +286,15 @@ class Construction:
             outputs = run_outputs(current, job_object, marked, state, self.now)
             self.outputs = outputs
             self.noted.set_result(None)
-            record = record_of(launch.run, launch, marked, None if job_object is None else job_object.uid)
-            if not await are_made(intent, objects, launch.run.attempt):
-                record = as_inputs(unmarked(state.outputs.get(RECORD))) or {}
-            finished = replace(
-                run,
-                outputs=outputs,
-                roles=role_outputs(current, job_object, marked, state),
-                record=record,
-                entry=None if state.app is None else entry_of(state.app, launch, outputs, archive),
-            )
+            finished = replace(run, outputs=stored_outputs(state), entry=state.app)
+            if await are_made(intent, objects, launch.run.attempt):
+                finished = replace(
+                    run,
+                    outputs=outputs,
+                    roles=role_outputs(current, job_object, marked),
+                    record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
+                    entry=None if state.app is None else entry_of(state.app, launch, outputs, archive),
+                )
             with behind_barrier(self.component):
                 register_notes(self.component, finished, objects)
 

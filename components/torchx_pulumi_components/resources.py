@@ -180,13 +180,14 @@ def register_notes(
 
     Args:
         component: The run's component.
-        run: The run with its final roles, record, entry and outputs. An empty record: none is registered.
+        run: The run with its final roles, record, entry and outputs. An empty record: it is among the outputs, or
+            there is none.
         objects: Its registered objects. The notes are written once all of them are created.
     """
     if run.entry is not None:
         after = pulumi.ResourceOptions(parent=component, depends_on=list(objects))
         pulumi.Stash(f"{run.name}{APP_SUFFIX}", opts=after, input=dict(run.entry))
-    outputs = {**run.outputs, "roles": list(run.roles.values())}
+    outputs = {"roles": list(run.roles.values()), **run.outputs}
     if run.record:
         hash_ = pulumi.Output.all(run.record["hash"], *(item.urn for item in objects)).apply(lambda known: known[0])
         outputs[RECORD] = {**run.record, "hash": hash_}

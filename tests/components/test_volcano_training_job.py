@@ -467,6 +467,47 @@ def test_under_ignore_a_run_whose_deployment_was_interrupted_is_not_half_kept(en
     assert not engine.mocks.resources
 
 
+def test_under_ignore_outputs_of_the_run_before_an_interrupted_one_are_not_taken_for_its_own(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        remember_all(engine, engine.run(lambda: VolcanoTrainingJob("train", args())))
+        engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+    intent, live = stashed(engine, "-intent"), copy.deepcopy(engine.mocks.one(JOB).inputs)
+    live["metadata"]["uid"] = "second"
+    engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-intent"] = {"input": intent}
+    engine.mocks.state[f"{PREFIX}${JOB}::train"] = live
+    changed = args(role={"image": "app:3"}, on_running_change="ignore")
+    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+
+
+@pytest.mark.parametrize("returned", ["intent of the last run", "object without a uid"])
+def test_a_run_that_the_engine_left_out_is_not_noted(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, returned: str
+) -> None:
+    """With `--target` of something else the engine returns what the state has, and of an object that it did not
+    create, or failed to with `--continue-on-error`, nothing."""
+    with cluster_for_tests(cluster()):
+        live = remember_all(engine, engine.run(lambda: VolcanoTrainingJob("train", args())))
+    before = copy.deepcopy(engine.mocks.state)
+    create = engine.mocks.new_resource
+
+    def left_out(given: pulumi.runtime.MockResourceArgs) -> Any:
+        id_, state = create(given)
+        if given.name == "train-intent" and returned.startswith("intent"):
+            return id_, before[f"{PREFIX}$pulumi:index:Stash::train-intent"]
+        if given.typ == JOB and returned.startswith("object"):
+            return "", {}
+        return id_, state
+
+    monkeypatch.setattr(engine.mocks, "new_resource", left_out)
+    changed = args(role={"image": "app:2"}, on_running_change="replace")
+    with cluster_for_tests(cluster(*live)):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    noted = engine.mocks.outputs[f"{PREFIX}::train"]
+    for name in ("record", "roles", "images", "job_name", "uid"):
+        assert noted[name] == before[f"{PREFIX}::train"][name]
+
+
 def test_a_finished_job_that_is_gone_is_not_run_again_but_by_rerun(engine: Any) -> None:
     with cluster_for_tests(cluster()):
         engine.run(lambda: VolcanoTrainingJob("train", args()))
