@@ -32,8 +32,8 @@ def running(look: KubernetesCluster, project: Project) -> list[str]:
 
 def record_of(project: Project) -> dict[str, Any]:
     """Return the record of the run in the stack."""
-    (found,) = [item for item in project.resources() if item["urn"].endswith("::train-record")]
-    record: dict[str, Any] = found["inputs"]["input"]
+    (found,) = [item for item in project.resources() if item["type"] == "torchx:index:VolcanoTrainingJob"]
+    record: dict[str, Any] = found["outputs"]["record"]
     return record
 
 
