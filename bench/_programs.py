@@ -119,9 +119,7 @@ def measure_programs(
             print(f"scale: {jobs} jobs, round {number + 1}, {way}: {took}", flush=True)
             program.destroy()
     return {
-        way: Measured(
-            up_s=statistics.median(ups[way]), again_s=statistics.median(agains[way]), most_mb=program.most_mb
-        )
+        way: Measured(up_s=statistics.median(ups[way]), again_s=statistics.median(agains[way]), most_mb=program.most_mb)
         for way, program in programs.items()
     }
 

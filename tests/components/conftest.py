@@ -61,7 +61,7 @@ class RecordingMonitor(MockMonitor):
         """Make a URN as the engine does: without the type of the stack."""
         return super().make_urn("" if "::pulumi:pulumi:Stack::" in parent else parent, type_, name)
 
-    def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802 - Pulumi's name
+    def RegisterResourceOutputs(self, request: Any) -> Any:
         found = pulumi.runtime.rpc.deserialize_properties(request.outputs)
         self.mocks.outputs[request.urn] = found  # type: ignore[attr-defined]
         return super().RegisterResourceOutputs(request)

@@ -19,7 +19,6 @@ from torchx_pulumi_components.cluster_access import cluster_for_tests
 from tests.components.test_volcano_training_job import (
     JOB,
     POD,
-    STASH,
     args,
     cluster,
     remember_all,

@@ -10,7 +10,7 @@ import pytest
 from torchx_pulumi_components import VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
 
-from tests.components.test_volcano_training_job import JOB, args, cluster, remember, stashed
+from tests.components.test_volcano_training_job import JOB, args, cluster, remember
 
 
 def up(engine: Any, *objects: Any, preview: bool = False, **given: Any) -> Any:

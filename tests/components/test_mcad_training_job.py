@@ -197,11 +197,6 @@ def api_of_pod_groups(wrapper: Any) -> Any:
     return wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]["apiVersion"]
 
 
-def recorded(engine: Any) -> Any:
-    record = engine.record()
-    return record
-
-
 @pytest.mark.parametrize(
     ("given", "without", "api"),
     [
@@ -217,7 +212,7 @@ def test_the_pod_groups_api_is_the_given_one_or_found_on_the_cluster_and_is_reco
     make(engine, cluster(without=without), coscheduler_name="c", **given)
     assert api_of_pod_groups(engine.mocks.one(V1BETA1).inputs) == api
     # The usual one is the default, and defaults are in no record.
-    assert recorded(engine)["digests"].get("pod_group_api") == (None if api == USUAL else digest(api))
+    assert engine.record()["digests"].get("pod_group_api") == (None if api == USUAL else digest(api))
 
 
 @pytest.mark.parametrize("then", [{}, {"pod_group_api": OLDER}])

@@ -19,7 +19,7 @@ from torchx_pulumi_components.input_resolution import wait_for
 from torchx_pulumi_components.patched_image import TOKEN, PatchedImage
 from torchx_pulumi_components.plugin import provider
 
-from tests.components.test_volcano_training_job import JOB, args, stashed
+from tests.components.test_volcano_training_job import JOB, args
 
 BASE = "reg.example.com/base@sha256:" + "1" * 64
 REPOSITORY = "reg.example.com/app"

@@ -607,7 +607,6 @@ def test_what_is_requested_stays_with_its_run_and_goes_with_a_new_one(engine: An
     up(engine)
     live = remember(engine)
     engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "uid-of-train", "requested": CANCEL}
-    state = engine.mocks.state
     before = [stashed(engine, "-intent"), engine.record()]
     for preview in (True, False):
         found = up(engine, live, preview=preview)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torchx_pulumi.stack_state.checkpoint import Checkpoint, with_values
+from torchx_pulumi.stack_state.checkpoint import Checkpoint, checkpoint_text, read_notes, with_values
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -66,3 +66,16 @@ def test_keys_that_are_absent_are_added_and_all_others_stay(document: Any, one: 
 def test_a_path_that_leads_nowhere_is_an_error(path: Any) -> None:
     with pytest.raises(KeyError):
         with_values('{"a": {"b": 1}, "d": [3, 4]}', {path: 0})
+
+
+def test_a_resource_of_the_users_own_is_not_taken_for_the_record() -> None:
+    record = {"version": 1, "identity_version": 2, "job_name": "a", "namespace": "n", "hash": "h", "attempt": 1}
+    resources = [
+        {"type": "torchx:index:VolcanoTrainingJob", "outputs": {"record": {**record, "launched": {"trainer": 1}}}},
+        {"type": "pulumi:index:Stash", "urn": "urn::record", "inputs": {"input": {"loss": 1}}},
+        {"type": "acme:index:Team", "outputs": {"record": {"wins": 3}}},
+    ]
+    entry, found = read_notes(checkpoint_text("organization/p/s", resources))
+    assert entry is None
+    assert found is not None
+    assert found.job_name == "a"
