@@ -19,7 +19,7 @@ from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at, time_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
+from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import Requested
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.status import JobState, read_state
@@ -31,7 +31,15 @@ from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import SchedulerBackend, Variant, find_backend, scheduler_names
 from torchx_pulumi.schedulers.registry import component_type
-from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, Checkpoint, StackApp, is_object, parse_checkpoint
+from torchx_pulumi.stack_state.checkpoint import (
+    SECRET,
+    STASH,
+    Checkpoint,
+    StackApp,
+    is_object,
+    parse_checkpoint,
+    record_in,
+)
 from torchx_pulumi.stack_state.stacks import StackName
 
 AppKey = tuple[str, StackName, str]
@@ -234,8 +242,8 @@ def _notes(checkpoint: Checkpoint, urn: str) -> tuple[RunEntry | None, RunRecord
     entry = record = None
     for item in checkpoint.resources:
         name = str(item.get("urn"))
-        if name == urn and RECORD in mapping_at(item, "outputs"):
-            record = read_record(mapping_at(item, "outputs")[RECORD])
+        if name == urn:
+            record = read_record(record_in(item))
         elif item.get("type") == STASH and item.get("parent") == urn and name.endswith(APP_SUFFIX):
             entry = read_entry(mapping_at(item, "inputs").get("input"), f"resource {name.rpartition('::')[2]}")
     return entry, record

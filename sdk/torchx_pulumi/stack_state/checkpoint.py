@@ -284,8 +284,13 @@ def _notes(text: str) -> Iterator[tuple[str, Any]]:
         name = str(item.get("urn")).rpartition("::")[2]
         if item.get("type") == STASH and name.endswith(_OWN_STASHES):
             yield name, (item.get("inputs") or {}).get("input")
-        elif str(item.get("type")).startswith(COMPONENTS) and RECORD in (item.get("outputs") or {}):
-            yield RECORD, item["outputs"][RECORD]
+        elif (record := record_in(item)) is not None:
+            yield RECORD, record
+
+
+def record_in(resource: Mapping[str, Any]) -> Any:
+    """Return the record of a component in a state (`run_record`). None: it has none, or it is another resource."""
+    return at(resource, "outputs", RECORD) if str(resource.get("type")).startswith(COMPONENTS) else None
 
 
 def _mappings(text: str) -> Iterator[Mapping[str, Any]]:
