@@ -52,14 +52,16 @@ class Program:
         own = {"PULUMI_BACKEND_URL": f"file://{folder}/backend", "PULUMI_CONFIG_PASSPHRASE": passphrase}
         self._folder, self._env = folder, {**env, **own}
         self.most_mb: dict[str, float] = {}
-        """The most memory of each process of the last `up`."""
+        """The most memory of each process of an `up`."""
         self._pulumi("stack", "init", "dev")
 
     def up(self) -> float:
-        """Create all jobs; return the seconds."""
+        """Create all jobs, or find them unchanged; return the seconds."""
         began = time.perf_counter()
-        self.most_mb = self._pulumi("up", "--yes", "--skip-preview")
-        return time.perf_counter() - began
+        most_mb = self._pulumi("up", "--yes", "--skip-preview")
+        took_s = time.perf_counter() - began
+        self.most_mb |= {name: max(most, self.most_mb.get(name, 0.0)) for name, most in most_mb.items()}
+        return took_s
 
     def destroy(self) -> None:
         """Delete all jobs."""
@@ -108,12 +110,18 @@ def measure_programs(
         "ours": Program(folder / "ours", env, COMPONENTS, described),
     }
     ups: dict[str, list[float]] = {way: [] for way in programs}
+    agains: dict[str, list[float]] = {way: [] for way in programs}
     for number in range(rounds):
         for way, program in programs.items():
             ups[way].append(program.up())
-            print(f"scale: {jobs} jobs, round {number + 1}, {way}: up {ups[way][-1]:.1f} s", flush=True)
+            agains[way].append(program.up())
+            took = f"up {ups[way][-1]:.1f} s, again {agains[way][-1]:.1f} s"
+            print(f"scale: {jobs} jobs, round {number + 1}, {way}: {took}", flush=True)
             program.destroy()
-    return {way: Measured(up_s=statistics.median(ups[way]), most_mb=programs[way].most_mb) for way in programs}
+    return {
+        way: Measured(up_s=statistics.median(ups[way]), again_s=statistics.median(agains[way]), most_mb=program.most_mb)
+        for way, program in programs.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,5 +130,7 @@ class Measured:
 
     up_s: float
     """Median of the seconds of `pulumi up --skip-preview`."""
+    again_s: float
+    """The same of the next one, which changes nothing."""
     most_mb: Mapping[str, float]
     """The most memory of each process."""

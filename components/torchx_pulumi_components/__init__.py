@@ -8,7 +8,6 @@ from torchx_pulumi.schedulers.volcano.options import GangMode
 from torchx_pulumi_components.args import Mount, MountKind, Resource, RetryPolicy, Role, SecretEnv
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob, MCADTrainingJobArgs
 from torchx_pulumi_components.program_jobs import failures_deferred
-from torchx_pulumi_components.resources import TrainingRole
 from torchx_pulumi_components.stack_outputs import export_outputs, stack_outputs
 from torchx_pulumi_components.volcano_training_job import Topology, VolcanoTrainingJob, VolcanoTrainingJobArgs
 
@@ -27,7 +26,6 @@ __all__ = [
     "SecretEnv",
     "TaskLayout",
     "Topology",
-    "TrainingRole",
     "VolcanoTrainingJob",
     "VolcanoTrainingJobArgs",
     "WaitFor",

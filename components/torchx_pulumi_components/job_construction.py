@@ -39,7 +39,7 @@ from torchx_pulumi_components.launch import Launch, LaunchPlanner
 from torchx_pulumi_components.log_keeping import copying_ended_run
 from torchx_pulumi_components.marked_plan import MarkedPlan, mark_plan
 from torchx_pulumi_components.notes import entry_of, record_of
-from torchx_pulumi_components.outputs import role_outputs, run_outputs
+from torchx_pulumi_components.outputs import role_outputs, run_outputs, stored_outputs
 from torchx_pulumi_components.program_jobs import (
     JobRefusedError,
     behind_barrier,
@@ -50,6 +50,7 @@ from torchx_pulumi_components.read_args import ParsedArgs, read_args
 from torchx_pulumi_components.resources import (
     ChildOptions,
     KubernetesObject,
+    are_made,
     create_provider,
     dependencies,
     register_notes,
@@ -109,9 +110,9 @@ class Construction:
         self.decided: asyncio.Future[None] = asyncio.Future()
         """The job may be registered."""
         self.noted: asyncio.Future[None] = asyncio.Future()
-        """Everything is registered, and the goal of `wait_for` was reached or missed: `outputs` is complete."""
+        """The objects are registered, and the goal of `wait_for` was reached or missed: `outputs` is complete."""
         self.finished: asyncio.Future[str] = asyncio.Future()
-        """URN of the record, which was registered last. An error also if the goal was missed."""
+        """URN of the component, once all objects are created. An error also if the goal was missed."""
         self._deferral = current_deferral()
         self._jobs = program_jobs()
 
@@ -149,8 +150,8 @@ class Construction:
 
     async def _run(self) -> None:
         try:
-            record = await self._launch()
-            urn = str(await record.urn.future())
+            await self._launch()
+            urn = str(await self.component.urn.future())
         except JobRefusedError as error:
             refusal = f"job {self.name!r}: nothing was changed, because it depends on {error.what}"
         except (TorchxPulumiError, pulumi.RunError) as error:
@@ -181,8 +182,8 @@ class Construction:
                 # Seen: what depends on nothing of the job does not ask for it.
                 future.exception()
 
-    async def _launch(self) -> pulumi.Resource:
-        """Decide about the job, register what it takes, and return its record."""
+    async def _launch(self) -> None:
+        """Decide about the job and register what it takes, until its objects are created."""
         opts = self.opts
         check_provider_version(self._jobs.warn_once)
         await self._read_args()
@@ -230,7 +231,7 @@ class Construction:
         self._log(launch, why_not)
         if planner.cluster is None and (advice := import_advice(self.name, launch, state)):
             pulumi.log.warn(self.leaves.hide(advice), self.component)
-        return await self._register(launch, marked, state, cluster, own_provider=own_provider)
+        await self._register(launch, marked, state, cluster, own_provider=own_provider)
 
     async def _read_args(self) -> None:
         """Wait for the arguments and for the jobs that this one depends on, and read the arguments."""
@@ -249,7 +250,7 @@ class Construction:
         cluster: PodReader | None,
         *,
         own_provider: bool,
-    ) -> pulumi.Resource:
+    ) -> None:
         log, loop, context = pulumi.log.info, asyncio.get_running_loop(), copy_context()
 
         def say(line: str) -> None:
@@ -272,7 +273,7 @@ class Construction:
         )
         async with copying_ended_run(launch, cluster, self.log_archive, say) as deleted:
             with behind_barrier(self.component):
-                objects = register_objects(
+                intent, objects = register_objects(
                     self.component, run, children, before_companions=lambda: wait_until_gone(launch, cluster)
                 )
             if objects:
@@ -283,18 +284,19 @@ class Construction:
             job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
             current = launch if job_object is None else await self._wait(launch, objects, cluster)
             outputs = run_outputs(current, job_object, marked, state, self.now)
-            finished = replace(
-                run,
-                outputs=outputs,
-                roles=role_outputs(current, job_object, marked, state),
-                record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
-                entry=None if state.app is None else entry_of(state.app, launch, outputs, archive),
-            )
+            self.outputs = outputs
+            self.noted.set_result(None)
+            finished = replace(run, outputs=stored_outputs(state), entry=state.app)
+            if await are_made(intent, objects, launch.run.attempt):
+                finished = replace(
+                    run,
+                    outputs=outputs,
+                    roles=role_outputs(current, job_object, marked),
+                    record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
+                    entry=None if state.app is None else entry_of(state.app, launch, outputs, archive),
+                )
             with behind_barrier(self.component):
-                record = register_notes(self.component, finished, objects)
-        self.outputs = outputs
-        self.noted.set_result(None)
-        return record
+                register_notes(self.component, finished, objects)
 
     def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
         opts, settings, given = self.opts, self.args.settings, self.given

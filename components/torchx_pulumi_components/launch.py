@@ -349,7 +349,9 @@ class LaunchPlanner:
         if intent is None or intent.attempt != run.attempt:
             intent = replace(last, uid=None)
         if decision.action is Action.IGNORE:
-            plan = plan_as_launched(self.name, last, self.args, state.job, plain(state.outputs))
+            # Record and outputs are written together. Those of an earlier run tell nothing of this one.
+            outputs = plain(state.outputs) if last is state.record else {}
+            plan = plan_as_launched(self.name, last, self.args, state.job, outputs)
         else:
             plan = self._plan(run, kept=True)
         return Launch(

@@ -19,7 +19,7 @@ from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marked_plan import MarkedPlan
-from torchx_pulumi_components.resources import ROLE_TYPE, KubernetesObject
+from torchx_pulumi_components.resources import KubernetesObject
 from torchx_pulumi_components.stack_state import StackState, as_inputs, plain
 
 
@@ -57,28 +57,23 @@ def run_outputs(
         # An output may change without a change of the deployment; the record stays as the launch wrote it.
         outputs["cluster"] = write_identity(launch.cluster)
     if launch.decision.action is Action.IGNORE:
-        kept = {
-            name: as_inputs(value)
-            for name, value in state.outputs.items()
-            if name not in ("observed", "requested", "uid")
-        }
-        return {**outputs, **kept}
+        kept = stored_outputs(state).items()
+        return outputs | {name: value for name, value in kept if name not in ("observed", "requested", "uid")}
     return outputs
 
 
-def role_outputs(
-    launch: Launch, job_object: KubernetesObject | None, marked: MarkedPlan, state: StackState
-) -> dict[str, dict[str, Any]]:
+def stored_outputs(state: StackState) -> dict[str, Any]:
+    """Return the outputs that a component has in the state, its record and its roles among them."""
+    return {name: as_inputs(value) for name, value in state.outputs.items()}
+
+
+def role_outputs(launch: Launch, job_object: KubernetesObject | None, marked: MarkedPlan) -> dict[str, dict[str, Any]]:
     """Return role name in object names -> outputs of the role; arguments as `run_outputs`."""
     plan = launch.plan
     job_name, uid = _name_and_uid(launch, job_object)
     uids = {pod["metadata"]["name"]: pod["metadata"].get("uid") for pod in launch.observed.pods or ()}
     found = {}
     for role in plan.roles:
-        stored = state.children.get((ROLE_TYPE, f"-{role.dns_name}"))
-        if launch.decision.action is Action.IGNORE and stored:
-            found[role.dns_name] = as_inputs(stored)
-            continue
         groups = pulumi.Output.from_input(_pod_groups(plan, [role], job_name, uid)).apply(pod_group_objects)
         found[role.dns_name] = {**marked.of(_planned_role(role.index, uids)), "pod_groups": groups}
     return found

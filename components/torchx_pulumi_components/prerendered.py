@@ -24,7 +24,7 @@ class PrerenderedTrainingJob(pulumi.ComponentResource):
         provider = create_provider(self, run.name, run.kubeconfig, run.kube_context, light=True)
         # As with a fixed `job_name`: another run of that name replaces the object.
         children = ChildOptions(provider=provider, replacement_trigger=str(run.record["hash"]))
-        objects = register_objects(self, run, children)
+        _, objects = register_objects(self, run, children)
         uid = objects[0].uid.apply(lambda known: str(known or ""))
 
         def with_uid(text: str) -> pulumi.Output[str]:

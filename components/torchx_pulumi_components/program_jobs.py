@@ -296,7 +296,7 @@ class _Urn:
         self._urn = urn
 
     async def future(self) -> str:
-        """Return the URN of the last resource of the job.
+        """Return the URN of the job's component, once its objects are created.
 
         Raises:
             JobRefusedError: The job was refused, or did not reach its goal.

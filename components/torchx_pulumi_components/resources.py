@@ -1,4 +1,4 @@
-"""Registration of a run in Pulumi: its Kubernetes objects, its roles, and the notes in the stack's state.
+"""Registration of a run in Pulumi: its Kubernetes objects, and the notes in the stack's state.
 
 The only module that registers resources. `register_objects` and `register_notes` do so for components and for apps that
 `torchx run` launches.
@@ -15,9 +15,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.registration_plan import APP_SUFFIX, RegistrationPlan
-
-ROLE_TYPE = "torchx:index:TrainingRole"
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD, RegistrationPlan
 
 STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")
 """Fields that a kept Pod or Service keeps. Not the name, which is an Output of the job object."""
@@ -58,14 +56,6 @@ class KubernetesObject(pulumi.CustomResource):
     def status(self) -> pulumi.Output[dict[str, Any] | None]:
         """Status as of the last deployment or refresh. None: it had none yet."""
         return pulumi.get(self, "status")  # type: ignore[no-any-return]  # untyped in the SDK
-
-
-class TrainingRole(pulumi.ComponentResource):
-    """One role of a job in the resource tree, with its objects by kind and name. It creates nothing."""
-
-    def __init__(self, name: str, outputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        super().__init__(ROLE_TYPE, name, {}, opts)
-        self.register_outputs(dict(outputs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +122,7 @@ def register_objects(
     children: ChildOptions,
     *,
     before_companions: Callable[[], Awaitable[None] | None] = lambda: None,
-) -> list[KubernetesObject]:
+) -> tuple[pulumi.Stash, list[KubernetesObject]]:
     """Register the intent of a run and its objects, below its component.
 
     Args:
@@ -142,18 +132,18 @@ def register_objects(
         before_companions: Called, and awaited, after the job object was created and before the objects next to it are.
 
     Returns:
-        The objects, the job object first. Empty: the run has ended and its objects are gone.
+        The intent, and the objects, the job object first. No objects: the run has ended and they are gone.
     """
-    intent = pulumi.Stash(f"{run.name}-intent", opts=_below(component), input=dict(run.intent))
+    intent = pulumi.Stash(f"{run.name}-intent", opts=pulumi.ResourceOptions(parent=component), input=dict(run.intent))
     if not run.objects:
-        return []
+        return intent, []
     children = replace(children, depends_on=[*children.depends_on, intent])
     first, *companions = zip(run.names, run.objects, strict=True)
     job_object = KubernetesObject(*first, children.of_job_object(component, first[0]))
     # The other objects take their names through the job object: the engine then deletes them before the job object, and
     # all of the last run before it creates anything of the next one.
     created = pulumi.Output.unsecret(job_object.metadata.apply(lambda _: before_companions()))
-    return [
+    return intent, [
         job_object,
         *(
             KubernetesObject(name, _named_after(created, manifest), children.of_companion(component, name))
@@ -162,32 +152,46 @@ def register_objects(
     ]
 
 
+async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], attempt: int) -> bool:
+    """Wait for a run's objects and return whether the engine did with them what the program asked for.
+
+    It leaves resources out that `--target` does not name, and goes on after an error with `--continue-on-error`. The
+    outputs of their component are written nevertheless.
+
+    Args:
+        intent: The registered intent.
+        objects: The registered objects.
+        attempt: Attempt number in the intent.
+    """
+    for item in objects:
+        await item.urn.future()
+    if pulumi.runtime.is_dry_run():
+        return True
+    # Of an intent that was left out the engine returns the last one.
+    noted = await pulumi.Output.unsecret(intent.input).future()
+    uids = [await item.uid.future() for item in objects]
+    return all(uids) and isinstance(noted, Mapping) and noted.get("attempt") == attempt
+
+
 def register_notes(
     component: pulumi.ComponentResource, run: RegistrationPlan, objects: Sequence[KubernetesObject]
-) -> pulumi.Resource:
-    """Register what is noted of a run after its objects: roles, record, index entry and outputs.
+) -> None:
+    """Register what is noted of a run after its objects: its index entry, its record, and the component's outputs.
 
     Args:
         component: The run's component.
-        run: The run with its final roles, record, entry and outputs.
-        objects: Its registered objects. The record is written once all of them are created.
-
-    Returns:
-        The record.
+        run: The run with its final roles, record, entry and outputs. An empty record: it is among the outputs, or
+            there is none.
+        objects: Its registered objects. The notes are written once all of them are created.
     """
-    for dns_name, outputs in run.roles.items():
-        TrainingRole(f"{run.name}-{dns_name}", outputs, _below(component))
-    after = _below(component)
-    after.depends_on = list(objects)
-    record = pulumi.Stash(f"{run.name}-record", opts=after, input=dict(run.record))
     if run.entry is not None:
+        after = pulumi.ResourceOptions(parent=component, depends_on=list(objects))
         pulumi.Stash(f"{run.name}{APP_SUFFIX}", opts=after, input=dict(run.entry))
-    component.register_outputs(dict(run.outputs))
-    return record
-
-
-def _below(component: pulumi.Resource) -> pulumi.ResourceOptions:
-    return pulumi.ResourceOptions(parent=component)
+    outputs = {"roles": list(run.roles.values()), **run.outputs}
+    if run.record:
+        hash_ = pulumi.Output.all(run.record["hash"], *(item.urn for item in objects)).apply(lambda known: known[0])
+        outputs[RECORD] = {**run.record, "hash": hash_}
+    component.register_outputs(outputs)
 
 
 def _named_after(created: pulumi.Output[Any], manifest: Manifest) -> Manifest:

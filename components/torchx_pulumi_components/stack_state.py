@@ -23,7 +23,7 @@ from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
 from torchx_pulumi.model.run_record import RunRecord, read_record
 
 from torchx_pulumi_components.resources import type_token
@@ -110,12 +110,12 @@ async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, 
     outputs = read_outputs()
     for urn in (present, *former):
         children = dict(_children(urn, outputs))
-        record, intent = children.get((STASH, "-record")), children.get((STASH, "-intent"))
+        own_outputs, intent = outputs.get(urn) or {}, children.get((STASH, "-intent"))
+        record = plain(own_outputs.get(RECORD))
         job = children.get((type_token(job_object.api_version, job_object.kind), ""))
         if record is None and intent is None and job is None:
             continue
         app = plain((children.get((STASH, APP_SUFFIX)) or {}).get("input"))
-        own_outputs = outputs.get(urn) or {}
         try:
             cluster = read_identity(plain(own_outputs.get("cluster")))
         except ValueError as error:
@@ -123,7 +123,7 @@ async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, 
         return StackState(
             urn=present,
             former_urns=former,
-            record=read_record(plain((record or {}).get("input"))),
+            record=read_record(record),
             intent=read_record(plain((intent or {}).get("input"))),
             job=plain(job),
             outputs=own_outputs,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 from torchx_pulumi_components.stack_state import STASH
 
@@ -28,6 +29,8 @@ class RecordingMocks(pulumi.runtime.Mocks):
         self.resources: list[pulumi.runtime.MockResourceArgs] = []
         self.state: dict[str, Any] = {}
         """URN to outputs: what the stack's state had before."""
+        self.outputs: dict[str, Any] = {}
+        """URN to the outputs that a component registered."""
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
         self.resources.append(args)
@@ -51,6 +54,19 @@ class RecordingMocks(pulumi.runtime.Mocks):
         return resource
 
 
+class RecordingMonitor(MockMonitor):
+    """Keeps the outputs of components, which Pulumi's own mocks drop."""
+
+    def make_urn(self, parent: str, type_: str, name: str) -> str:
+        """Make a URN as the engine does: without the type of the stack."""
+        return super().make_urn("" if "::pulumi:pulumi:Stack::" in parent else parent, type_, name)
+
+    def RegisterResourceOutputs(self, request: Any) -> Any:
+        found = pulumi.runtime.rpc.deserialize_properties(request.outputs)
+        self.mocks.outputs[request.urn] = found  # type: ignore[attr-defined]
+        return super().RegisterResourceOutputs(request)
+
+
 class Engine:
     """A mock engine, and the way to run a program on it."""
 
@@ -63,7 +79,9 @@ class Engine:
     ) -> Any:
         """Run a program and wait until all that it registered is there."""
         self.mocks.resources.clear()
-        pulumi.runtime.set_mocks(self.mocks, project=project, stack=stack, preview=preview)
+        self.mocks.outputs.clear()
+        monitor = RecordingMonitor(self.mocks)
+        pulumi.runtime.set_mocks(self.mocks, project=project, stack=stack, preview=preview, monitor=monitor)
 
         async def main() -> Any:
             try:
@@ -73,6 +91,17 @@ class Engine:
                 await wait_for_rpcs()
 
         return self.loop.run_until_complete(main())
+
+    def record(self, name: str = "") -> Any:
+        """Return the record that a component registered; without a name, that of the one component."""
+        (found,) = [each["record"] for urn, each in self.records().items() if urn.endswith(f"::{name}" if name else "")]
+        return found
+
+    def records(self) -> dict[str, Any]:
+        """Return the records that components registered, as the state has them: URN to outputs."""
+        return {
+            urn: {"record": outputs["record"]} for urn, outputs in self.mocks.outputs.items() if "record" in outputs
+        }
 
     def value(self, output: pulumi.Output[Any]) -> Any:
         return self.loop.run_until_complete(output.future())

@@ -55,20 +55,20 @@ def test_a_record_names_the_cluster_and_stays_as_it_is(
     engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
 ) -> None:
     here, _ = launched
-    intent, record = stashed(engine, "-intent"), stashed(engine, "-record")
+    intent, record = stashed(engine, "-intent"), engine.record()
     assert record["cluster"] == intent["cluster"]
     assert record["cluster"]["uid"] == "here"
     # Less is known now, and by another address: the record of a run that is kept does not change.
     here.uid, here.api_server = "", "https://tunnel.example.com"
     up(here, preview=True)
-    assert (stashed(engine, "-intent"), stashed(engine, "-record")) == (intent, record)
+    assert (stashed(engine, "-intent"), engine.record()) == (intent, record)
 
 
 def test_the_cluster_is_no_part_of_the_runs_identity(engine: Any, up: Callable[..., Any]) -> None:
     hashes = set()
     for uid in ("one", "two", ""):
         up(cluster(uid=uid))
-        hashes.add((stashed(engine, "-record")["hash"], engine.mocks.one(JOB).inputs["metadata"]["name"]))
+        hashes.add((engine.record()["hash"], engine.mocks.one(JOB).inputs["metadata"]["name"]))
     assert len(hashes) == 1
 
 
@@ -113,7 +113,7 @@ def test_the_job_itself_proves_the_cluster_without_a_request(
     there = cluster(job, api_server="https://there.example.com")
     there.identify = None  # type: ignore[assignment, method-assign]  # nobody asks
     up(there)
-    assert stashed(engine, "-record")["cluster"]["uid"] == "here"
+    assert engine.record()["cluster"]["uid"] == "here"
 
 
 def test_a_finished_and_removed_run_is_over_in_its_cluster_only(
@@ -134,8 +134,8 @@ def test_a_launch_begun_in_another_cluster_is_not_begun_again_here(engine: Any, 
 
 def without_cluster(engine: Any) -> None:
     """Make the state that of a launch that could read no cluster."""
-    for urn in (f"{PREFIX}$pulumi:index:Stash::train-{note}" for note in ("intent", "record")):
-        engine.mocks.state[urn]["input"].pop("cluster")
+    engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-intent"]["input"].pop("cluster")
+    engine.mocks.state[f"{PREFIX}::train"]["record"].pop("cluster")
 
 
 def test_a_run_that_names_no_cluster_gets_it_without_a_change_of_its_record(
@@ -145,20 +145,20 @@ def test_a_run_that_names_no_cluster_gets_it_without_a_change_of_its_record(
     without_cluster(engine)
     before = json.loads(json.dumps(engine.mocks.state))
     job = up(here)
-    for note in ("intent", "record"):
-        assert stashed(engine, f"-{note}") == before[f"{PREFIX}$pulumi:index:Stash::train-{note}"]["input"]
+    assert stashed(engine, "-intent") == before[f"{PREFIX}$pulumi:index:Stash::train-intent"]["input"]
+    assert engine.record() == before[f"{PREFIX}::train"]["record"]
     noted = job.made.outputs["cluster"]
     assert noted["uid"] == "here"
-    engine.mocks.state[f"{PREFIX}::train"] = {"cluster": noted}
+    engine.mocks.state[f"{PREFIX}::train"] |= {"cluster": noted}
     assert "is another one" in refused(up, cluster(uid="there"))
     # Where the record is written anyway, it is in there from then on.
     up(here, labels={"team": "a"})
-    assert stashed(engine, "-record")["cluster"] == noted
+    assert engine.record()["cluster"] == noted
 
 
 def test_without_the_permission_to_know_the_uid_a_launch_goes_on(engine: Any, up: Callable[..., Any]) -> None:
     up(cluster(denied=[("get", NAMESPACE)]))
-    assert "uid" not in stashed(engine, "-record")["cluster"]
+    assert "uid" not in engine.record()["cluster"]
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ class Handover:
         made = self._run(lambda: register_app(ready))
         prefix = f"urn:pulumi:{place.stack}::{place.project}::torchx:index:"
         component = next(item.typ for item in made if item.typ.endswith("TrainingJob")).rpartition(":")[2]
+        self.engine.mocks.state |= self.engine.records()
         for item in made:
             state = {**copy.deepcopy(item.inputs), **({"uid": "u"} if item.typ.endswith("TrainingJob") else {})}
             if "metadata" in state:

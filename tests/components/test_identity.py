@@ -73,17 +73,16 @@ def test_the_job_of_another_stack_is_no_obstacle(engine: Any) -> None:
 @pytest.mark.parametrize("version", [None, 1, 3])
 def test_a_run_whose_identity_is_of_an_unknown_version_is_refused(engine: Any, version: int | None) -> None:
     launch(engine)
-    value = {**note(engine, "-record"), "identity_version": version}
-    engine.mocks.state = {f"{URN}$pulumi:index:Stash::train-record": {"input": value}}
+    value = {**engine.record(), "identity_version": version}
+    engine.mocks.state = {f"{URN}::train": {"record": value}}
     with pytest.raises(pulumi.RunError, match=r"identity_version.*knows 2; install the release that wrote it"):
         launch(engine)
 
 
 def test_a_new_parent_with_an_alias_keeps_the_run(engine: Any) -> None:
     job = launch(engine)
-    engine.mocks.state = {
-        f"{URN}$pulumi:index:Stash::train{suffix}": {"input": note(engine, suffix)} for suffix in ("-intent", "-record")
-    }
+    engine.mocks.state = {f"{URN}$pulumi:index:Stash::train-intent": {"input": note(engine, "-intent")}}
+    engine.mocks.state |= engine.records()
 
     def opts() -> pulumi.ResourceOptions:
         parent = pulumi.ComponentResource("acme:index:Team", "team")
@@ -91,5 +90,5 @@ def test_a_new_parent_with_an_alias_keeps_the_run(engine: Any) -> None:
 
     again = launch(engine, running(job), opts=opts)
     assert again["metadata"]["name"] == job["metadata"]["name"]
-    assert note(engine, "-record")["hash"] == job["metadata"]["annotations"][RUN]
+    assert engine.record()["hash"] == job["metadata"]["annotations"][RUN]
     assert again["metadata"]["labels"][LAUNCH] != job["metadata"]["labels"][LAUNCH]

@@ -15,7 +15,6 @@ from torchx_pulumi_components.cluster_access import cluster_for_tests
 from tests.components.test_volcano_training_job import (
     JOB,
     POD,
-    STASH,
     args,
     cluster,
     remember_all,
@@ -56,7 +55,7 @@ def test_one_run_whatever_builds_its_image_and_whatever_digest_it_has(engine: An
     found = []
     for image in STRINGS.values():
         job = up(engine, image)
-        record = stashed(engine, "-record")
+        record = engine.record()
         assert pod_image(engine) == image
         assert engine.value(job.images) == {"trainer": image}
         (role,) = engine.value(job.declared)["roles"]
@@ -74,8 +73,8 @@ def test_a_digest_that_the_user_wrote_is_a_part_of_the_identity(engine: Any) -> 
     for image in (UNPATCHED, f"{UNPATCHED}@{ONE}", f"{UNPATCHED}@{TWO}"):
         up(engine, image)
         assert pod_image(engine) == image
-        assert stashed(engine, "-record")["version"] == 1
-        names.append(stashed(engine, "-record")["job_name"])
+        assert engine.record()["version"] == 1
+        names.append(engine.record()["job_name"])
     assert len(set(names)) == 3
     live = remember_run(engine)
     with pytest.raises(pulumi.RunError, match=r"changing roles\[trainer\].image would relaunch"):
@@ -107,7 +106,7 @@ def test_a_launch_that_was_killed_before_its_record_keeps_the_digest(engine: Any
     live = remember_run(engine, intent_only=True)
     up(engine, STRINGS[then], live)
     assert pod_image(engine) == STRINGS["registry"]
-    assert stashed(engine, "-record")["image_digests"] == {"trainer": ONE}
+    assert engine.record()["image_digests"] == {"trainer": ONE}
 
 
 @pytest.mark.parametrize("then", STRINGS)
@@ -134,7 +133,7 @@ def test_a_job_without_a_record_has_the_digest_of_its_objects(
     assert pod_image(engine) == STRINGS[first]
     assert engine.value(job.images) == {"trainer": STRINGS[first]}
     digest = STRINGS[first].partition("@")[2]
-    assert stashed(engine, "-record").get("image_digests") == ({"trainer": digest} if digest else None)
+    assert engine.record().get("image_digests") == ({"trainer": digest} if digest else None)
 
 
 def test_pods_of_a_job_without_a_record_have_the_digest_of_its_pods(engine: Any) -> None:
@@ -143,7 +142,7 @@ def test_pods_of_a_job_without_a_record_have_the_digest_of_its_pods(engine: Any)
     engine.mocks.state = {}
     up(engine, TAG, *live, gang="pods")
     assert pod_image(engine) == STRINGS["registry"]
-    assert stashed(engine, "-record")["image_digests"] == {"trainer": ONE}
+    assert engine.record()["image_digests"] == {"trainer": ONE}
 
 
 @pytest.mark.parametrize("then", STRINGS)
@@ -152,11 +151,11 @@ def test_the_annotation_of_a_run_that_is_kept_names_the_digest_of_its_pods(engin
         return {IMAGE_DIGESTS: json.dumps({"trainer": digest}), "mine": "kept"}
 
     up(engine, STRINGS["registry"], annotations=note(ONE))
-    before = registered(engine)
+    before, record = registered(engine), engine.record()
     live = remember_run(engine)
     up(engine, STRINGS[then], live, annotations=note(STRINGS[then].partition("@")[2] or TWO))
     assert registered(engine)[JOB, "train"] == before[JOB, "train"]
-    assert registered(engine)[STASH, "train-record"] == before[STASH, "train-record"]
+    assert engine.record() == record
     up(engine, TAG, live, annotations={IMAGE_DIGESTS: "the user's own"})
     assert engine.mocks.one(JOB).inputs["metadata"]["annotations"][IMAGE_DIGESTS] == "the user's own"
 
@@ -171,7 +170,7 @@ def test_a_run_that_is_over_and_gone_keeps_its_outputs(engine: Any, then: str) -
     job = up(engine, STRINGS[then])
     assert shown(engine, job) == outputs
     assert engine.mocks.of_type(JOB) == []
-    assert stashed(engine, "-record")["image_digests"] == {"trainer": ONE}
+    assert engine.record()["image_digests"] == {"trainer": ONE}
 
 
 def test_a_change_that_is_ignored_keeps_the_name_in_the_outputs(engine: Any) -> None:
@@ -180,7 +179,7 @@ def test_a_change_that_is_ignored_keeps_the_name_in_the_outputs(engine: Any) -> 
     live = remember_all(engine, launched)
     job = up(engine, TAG, *live, role={"entrypoint": "other"}, on_running_change="ignore")
     assert shown(engine, job) == outputs
-    assert stashed(engine, "-record")["image_digests"] == {"trainer": ONE}
+    assert engine.record()["image_digests"] == {"trainer": ONE}
 
 
 def test_a_secret_name_is_split_and_stays_secret(engine: Any) -> None:
@@ -213,7 +212,7 @@ def test_a_name_that_is_not_known_in_preview_keeps_a_running_job(engine: Any) ->
     unknown = pulumi.Output.from_input(pulumi.output.UNKNOWN)
     up(engine, unknown, live, preview=True)
     assert "unknown-leaf" not in repr(engine.mocks.one(JOB).inputs)
-    assert stashed(engine, "-record")["image_digests"] == {"trainer": ONE}
+    assert engine.record()["image_digests"] == {"trainer": ONE}
 
 
 def test_digests_of_builds_are_found_by_the_name_that_a_kept_run_has(engine: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from torchx_pulumi_components import VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
 
-from tests.components.test_volcano_training_job import JOB, args, cluster, remember, stashed
+from tests.components.test_volcano_training_job import JOB, args, cluster, remember
 
 
 def up(engine: Any, *objects: Any, preview: bool = False, **given: Any) -> Any:
@@ -36,13 +36,13 @@ def test_outputs_name_the_pods_of_shared_tasks_in_rank_order(engine: Any) -> Non
     assert engine.value(job.rank0_host) == f"{name}-trainer-0-0.{name}"
     (declared,) = engine.value(job.declared)["roles"]
     assert declared["replicas"] == 4
-    record = stashed(engine, "-record")
+    record = engine.record()
     assert (record["version"], record["tasks"]) == (2, {"trainer": [0, 1]})
 
 
 def test_a_record_of_one_task_per_replica_names_no_layout(engine: Any) -> None:
     up(engine)
-    record = stashed(engine, "-record")
+    record = engine.record()
     assert record["version"] == 1
     assert not {"tasks", "layout"} & record.keys()
 
@@ -51,7 +51,7 @@ def test_the_layout_is_no_part_of_the_identity(engine: Any) -> None:
     records = []
     for layout in ("replica", "role", "auto"):
         up(engine, layout=layout)
-        record = stashed(engine, "-record")
+        record = engine.record()
         records.append({key: record[key] for key in ("hash", "digests", "job_name", "launched", "replicas")})
     assert records[0] == records[1] == records[2]
 
@@ -60,18 +60,18 @@ def test_the_layout_is_no_part_of_the_identity(engine: Any) -> None:
 def test_a_run_that_is_kept_keeps_its_layout(engine: Any, first: str, then: str) -> None:
     up(engine, layout=first)
     before, launched = engine.mocks.one(JOB).inputs, tasks(engine)
-    record = stashed(engine, "-record")
+    record = engine.record()
     live = remember(engine)
     for preview in (True, False):
         up(engine, live, layout=then, preview=preview)
         assert engine.mocks.one(JOB).inputs == before
-        assert stashed(engine, "-record") == record
+        assert engine.record() == record
     # So does one that changes in place.
     job = up(engine, live, layout=then, role={"num_replicas": 2, "min_replicas": 1})
     counts = [1, 1] if first == "role" else [1, 1, 0, 0]
     assert list(tasks(engine).values()) == counts
     assert len(engine.value(job.pod_names)) == 2
-    changed = stashed(engine, "-record")
+    changed = engine.record()
     assert (changed["replicas"], changed.get("tasks"), changed["hash"]) == (
         {"trainer": 2},
         record.get("tasks"),
@@ -81,7 +81,7 @@ def test_a_run_that_is_kept_keeps_its_layout(engine: Any, first: str, then: str)
     up(engine, live, layout=then, rerun="2", on_running_change="replace")
     assert launched == (SHARED if first == "role" else ALONE)
     assert tasks(engine) == (SHARED if then == "role" else ALONE)
-    assert stashed(engine, "-record").get("tasks") == ({"trainer": [0, 1]} if then == "role" else None)
+    assert engine.record().get("tasks") == ({"trainer": [0, 1]} if then == "role" else None)
 
 
 def test_a_launch_that_was_killed_before_its_record_keeps_its_tasks(engine: Any) -> None:
@@ -89,7 +89,7 @@ def test_a_launch_that_was_killed_before_its_record_keeps_its_tasks(engine: Any)
     live = remember(engine, intent_only=True)
     up(engine, live, layout="replica")
     assert tasks(engine) == SHARED
-    assert stashed(engine, "-record")["tasks"] == {"trainer": [0, 1]}
+    assert engine.record()["tasks"] == {"trainer": [0, 1]}
 
 
 def test_a_job_that_is_imported_keeps_its_tasks(engine: Any) -> None:
@@ -102,7 +102,7 @@ def test_a_job_that_is_imported_keeps_its_tasks(engine: Any) -> None:
         job = engine.run(lambda: VolcanoTrainingJob("train", given, opts))
     assert tasks(engine) == SHARED
     assert engine.value(job.pod_names)[-1] == "mine-trainer-1-2"
-    assert stashed(engine, "-record")["tasks"] == {"trainer": [0, 1]}
+    assert engine.record()["tasks"] == {"trainer": [0, 1]}
 
 
 @pytest.mark.parametrize("role", ["my role", "x" * 70, "trainer-1"])
@@ -110,7 +110,7 @@ def test_a_job_that_is_imported_keeps_its_tasks(engine: Any) -> None:
 def test_a_job_without_a_record_keeps_the_tasks_of_roles_of_any_name(engine: Any, role: str, imported: bool) -> None:
     named = {"job_name": "mine"} if imported else {}
     first = up(engine, layout="role", role={"name": role}, **named)
-    before, pods, record = tasks(engine), engine.value(first.pod_names), stashed(engine, "-record")
+    before, pods, record = tasks(engine), engine.value(first.pod_names), engine.record()
     live: Any = copy.deepcopy(engine.mocks.one(JOB).inputs)
     live["metadata"] |= {"uid": "theirs", "creationTimestamp": "2026-01-01T00:00:00Z"}
     opts = pulumi.ResourceOptions(import_="default/mine") if imported else None
@@ -119,7 +119,7 @@ def test_a_job_without_a_record_keeps_the_tasks_of_roles_of_any_name(engine: Any
         job = engine.run(lambda: VolcanoTrainingJob("train", given, opts))
     assert tasks(engine) == before
     assert engine.value(job.pod_names) == pods
-    assert stashed(engine, "-record")["tasks"] == record["tasks"] == {role: [0, 1]}
+    assert engine.record()["tasks"] == record["tasks"] == {role: [0, 1]}
 
 
 def test_an_imported_job_whose_tasks_are_numbered_otherwise_has_a_record_that_is_read(engine: Any) -> None:
@@ -131,7 +131,7 @@ def test_an_imported_job_whose_tasks_are_numbered_otherwise_has_a_record_that_is
     with cluster_for_tests(cluster(live)):
         opts = pulumi.ResourceOptions(import_="default/mine")
         engine.run(lambda: VolcanoTrainingJob("train", given, opts))
-    assert "tasks" not in stashed(engine, "-record")
+    assert "tasks" not in engine.record()
 
 
 def test_a_pod_of_a_shared_task_that_is_gone_is_missed_by_its_replica(engine: Any) -> None:

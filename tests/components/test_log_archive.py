@@ -37,15 +37,15 @@ def test_a_program_says_where_its_logs_are_kept(engine: Any, component: Any, nee
 def test_an_archive_is_no_part_of_a_run(engine: Any) -> None:
     with cluster_for_tests(cluster()):
         engine.run(lambda: VolcanoTrainingJob("train", args()))
-    record, job_object = stashed(engine, "-record"), engine.mocks.one(JOB).inputs
+    record, job_object = engine.record(), engine.mocks.one(JOB).inputs
     live = remember(engine)
     with cluster_for_tests(cluster(live)):
         engine.run(lambda: VolcanoTrainingJob("train", args(log_archive=URL)))
-    assert stashed(engine, "-record") == record
+    assert engine.record() == record
     assert engine.mocks.one(JOB).inputs == job_object
     with cluster_for_tests(cluster()):
         engine.run(lambda: VolcanoTrainingJob("train", args(log_archive=URL)))
-    assert stashed(engine, "-record") == record
+    assert engine.record() == record
 
 
 def test_a_wrong_archive_is_reported_with_all_other_problems(engine: Any) -> None:
@@ -129,5 +129,5 @@ def test_an_archive_that_cannot_be_written_stops_no_relaunch(
     again = args(job_name="train-x1", role={"image": "app:2"}, log_archive=str(tmp_path / "file"))
     with cluster_for_tests(ended_run(engine)):
         engine.run(lambda: VolcanoTrainingJob("train", again))
-    assert stashed(engine, "-record")["attempt"] == 2
+    assert engine.record()["attempt"] == 2
     assert any("warning: " in line and str(tmp_path / "file") in line for line in said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Any
 
 import pulumi
@@ -13,10 +14,11 @@ from torchx_pulumi_components import VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.shared_reads import shared_reads
 
-from tests.components.test_volcano_training_job import JOB, NAMESPACE, STASH, args, cluster, queue
+from tests.components.test_volcano_training_job import JOB, NAMESPACE, POD, POD_GROUP, STASH, args, cluster, queue
 from tests.doc_blocks import block
 
 NAMES = ("one", "two", "three")
+SERVICE = "kubernetes:core/v1:Service"
 
 
 class CountingCluster(FakeCluster):
@@ -52,6 +54,44 @@ def test_jobs_are_decided_at_the_same_time_with_one_read_of_the_state_and_of_the
     assert {item.name for item in engine.mocks.of_type(JOB)} == {*NAMES}
 
 
+@pytest.mark.parametrize(("gang", "objects"), [("job", {JOB: 1}), ("pods", {POD_GROUP: 1, SERVICE: 1, POD: 2})])
+def test_a_job_is_a_component_a_note_and_its_objects(engine: Any, gang: str, objects: dict[str, int]) -> None:
+    """Each resource is written to the state twice."""
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("one", args(gang=gang, role={"num_replicas": 2})))
+    found = Counter(item.typ for item in engine.mocks.resources)
+    assert found == {"torchx:index:VolcanoTrainingJob": 1, STASH: 1, **objects}
+
+
+@pytest.mark.parametrize("gang", ["job", "pods"])
+def test_no_names_of_two_jobs_are_the_same(engine: Any, gang: str) -> None:
+    """Also where name and role together are: `train` with `eval-worker`, `train-eval` with `worker`."""
+    jobs = {"train": "eval-worker", "train-eval": "worker"}
+
+    def program(*names: str) -> list[VolcanoTrainingJob]:
+        return [VolcanoTrainingJob(name, args(gang=gang, role={"name": jobs[name]})) for name in names]
+
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: program(*jobs))
+    together = [(item.typ, item.name) for item in engine.mocks.resources]
+    assert len(set(together)) == len(together)
+    engine.mocks.state, records = engine.records(), engine.records()
+    for item in engine.mocks.resources:
+        prefix = "urn:pulumi:dev::proj::torchx:index:VolcanoTrainingJob"
+        if not item.typ.startswith("torchx:"):
+            engine.mocks.state[f"{prefix}${item.typ}::{item.name}"] = item.inputs
+    objects = [item.inputs for item in engine.mocks.resources if "metadata" in item.inputs]
+    names = {(item["kind"], item["metadata"]["name"]) for item in objects}
+    assert len(names) == len(objects)
+    live = [{**item, "metadata": {**item["metadata"], "uid": "uid-of-train"}} for item in objects]
+    for name in jobs:
+        # Each finds its own run in the state, and keeps it.
+        with cluster_for_tests(cluster(*live)):
+            (job,) = engine.run(lambda name=name: program(name))
+        assert engine.value(job.job_name) == records[f"{prefix}::{name}"]["record"]["job_name"]
+        assert {(item.typ, item.name) for item in engine.mocks.resources} <= set(together)
+
+
 def test_every_refusal_is_told_once_and_the_other_jobs_are_made(engine: Any) -> None:
     wrong = {"two": args(role={"image": ""}), "three": args(queue="nosuch")}
     with cluster_for_tests(cluster()), pytest.raises(pulumi.RunError) as caught:
@@ -83,10 +123,10 @@ def test_what_depends_on_a_refused_job_is_not_made_and_the_rest_is(engine: Any) 
     ]
     assert {item.name for item in engine.mocks.of_type(JOB)} == {"one", "three"}
     notes = {item.name for item in engine.mocks.of_type(STASH)}
-    assert notes == {"fine", *(f"{job}-{note}" for job in ("one", "three") for note in ("intent", "record"))}
+    assert notes == {"fine", "one-intent", "three-intent"}
 
 
-def test_what_depends_on_a_job_is_made_after_its_record(engine: Any) -> None:
+def test_what_depends_on_a_job_is_made_after_its_objects(engine: Any) -> None:
     def program() -> None:
         (job, *_) = make()
         pulumi.Stash("uses", input=job.app_id)
@@ -95,7 +135,7 @@ def test_what_depends_on_a_job_is_made_after_its_record(engine: Any) -> None:
     with cluster_for_tests(cluster()):
         engine.run(program)
     order = [item.name for item in engine.mocks.resources]
-    assert min(order.index("uses"), order.index("after")) > order.index("one-record")
+    assert min(order.index("uses"), order.index("after")) > order.index("one")
 
 
 def test_the_program_of_the_page_makes_its_jobs(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

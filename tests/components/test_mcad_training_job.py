@@ -24,7 +24,6 @@ from torchx_pulumi_components.plugin import provider
 V1BETA1 = "kubernetes:workload.codeflare.dev/v1beta1:AppWrapper"
 V1BETA2 = "kubernetes:workload.codeflare.dev/v1beta2:AppWrapper"
 STASH = "pulumi:index:Stash"
-ROLE = "torchx:index:TrainingRole"
 PREFIX = "urn:pulumi:dev::proj::torchx:index:MCADTrainingJob"
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
 
@@ -61,6 +60,7 @@ def remember(engine: Any, token: str = V1BETA1, **status: Any) -> Any:
     """Put what the last program registered into the state, and return its AppWrapper as the cluster has it."""
     stashes = {item.name: item.inputs["input"] for item in engine.mocks.of_type(STASH)}
     engine.mocks.state = {f"{PREFIX}${STASH}::{name}": {"input": value} for name, value in stashes.items()}
+    engine.mocks.state |= engine.records()
     live: Any = copy.deepcopy(engine.mocks.one(token).inputs)
     live["metadata"] |= {"uid": "uid-of-train", "creationTimestamp": "2026-01-01T00:00:00Z"}
     return {**live, "status": status}
@@ -88,8 +88,7 @@ def test_one_app_wrapper_its_roles_and_its_record_are_children(engine: Any) -> N
     assert engine.value(job.app_handle) == f"pulumi_mcad://torchx/default:{name}"
     assert engine.value(job.uid) == "uid-of-train"
     assert engine.value(job.observed)["state"] == "SUBMITTED"
-    assert [item.name for item in engine.mocks.of_type(ROLE)] == ["train-trainer"]
-    assert [item.name for item in engine.mocks.of_type(STASH)] == ["train-intent", "train-record"]
+    assert [item.name for item in engine.mocks.of_type(STASH)] == ["train-intent"]
 
 
 def test_a_launch_logs_no_warning(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +116,8 @@ def test_a_role_lists_its_own_pod_group_only(engine: Any) -> None:
     job = engine.run(lambda: MCADTrainingJob("train", given))
     name = engine.value(job.job_name)
     assert engine.value(job.pod_groups) == [f"{name}-pg0", f"{name}-pg1"]
-    assert [item.name for item in engine.mocks.of_type(ROLE)] == ["train-a", "train-b"]
+    groups = [role["pod_groups"] for role in engine.mocks.outputs[f"{PREFIX}::train"]["roles"]]
+    assert groups == [[{"kind": "PodGroup", "name": f"{name}-pg{index}"}] for index in range(2)]
 
 
 def test_the_successor_has_an_app_wrapper_of_its_own_version(engine: Any) -> None:
@@ -197,11 +197,6 @@ def api_of_pod_groups(wrapper: Any) -> Any:
     return wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]["apiVersion"]
 
 
-def recorded(engine: Any) -> Any:
-    (record,) = [item.inputs["input"] for item in engine.mocks.of_type(STASH) if item.name.endswith("-record")]
-    return record
-
-
 @pytest.mark.parametrize(
     ("given", "without", "api"),
     [
@@ -217,7 +212,7 @@ def test_the_pod_groups_api_is_the_given_one_or_found_on_the_cluster_and_is_reco
     make(engine, cluster(without=without), coscheduler_name="c", **given)
     assert api_of_pod_groups(engine.mocks.one(V1BETA1).inputs) == api
     # The usual one is the default, and defaults are in no record.
-    assert recorded(engine)["digests"].get("pod_group_api") == (None if api == USUAL else digest(api))
+    assert engine.record()["digests"].get("pod_group_api") == (None if api == USUAL else digest(api))
 
 
 @pytest.mark.parametrize("then", [{}, {"pod_group_api": OLDER}])
@@ -279,7 +274,7 @@ def test_a_pod_that_the_deletion_of_its_job_ends_is_no_end_of_it(engine: Any, pr
     if not preview:
         with pytest.raises(pulumi.RunError, match=r"is RUNNING \(Stopping: .* not completed within 1 s"):
             make(engine, cluster(live, ended), wait_for="completed", timeout_s=1)
-    engine.mocks.state[f"{PREFIX}::train"] = {"uid": "uid-of-train", "observed": observed}
+    engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "uid-of-train", "observed": observed}
     observed = engine.value(make(engine, cluster(), preview=preview).observed)
     assert (observed["state"], observed["reason"]) == ("UNKNOWN", "NotFound")
 
@@ -354,7 +349,7 @@ def test_a_finished_job_that_is_gone_is_not_run_again(engine: Any) -> None:
     assert engine.value(job.observed)["state"] == "SUCCEEDED"
     outputs = {"uid": engine.value(job.uid), "observed": engine.value(job.observed)}
     remember(engine, state="Completed")
-    engine.mocks.state[f"{PREFIX}::train"] = outputs
+    engine.mocks.state[f"{PREFIX}::train"] |= outputs
     job = make(engine, cluster())
     assert not engine.mocks.of_type(V1BETA1)
     assert (engine.value(job.observed)["state"], engine.value(job.observed)["source"]) == ("SUCCEEDED", "record")

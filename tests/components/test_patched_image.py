@@ -19,7 +19,7 @@ from torchx_pulumi_components.input_resolution import wait_for
 from torchx_pulumi_components.patched_image import TOKEN, PatchedImage
 from torchx_pulumi_components.plugin import provider
 
-from tests.components.test_volcano_training_job import JOB, args, stashed
+from tests.components.test_volcano_training_job import JOB, args
 
 BASE = "reg.example.com/base@sha256:" + "1" * 64
 REPOSITORY = "reg.example.com/app"
@@ -87,11 +87,11 @@ def test_several_jobs_use_one_image_and_up_pushes_it_before_them(
     assert JOB not in images.before
     assert engine.mocks.one(TOKEN).name == "image"
     assert [engine.value(job.images) for job in jobs] == [{"trainer": reference}] * 2
-    hashes = [stashed(engine, f"{name}-record")["hash"] for name in ("one", "two")]
-    records = [stashed(engine, f"{name}-record") for name in ("one", "two")]
+    hashes = [engine.record(name)["hash"] for name in ("one", "two")]
+    records = [engine.record(name) for name in ("one", "two")]
     assert [record["image_digests"] for record in records] == [{"trainer": DIGEST}] * 2
     run(engine, lambda: VolcanoTrainingJob("one", args(role={"image": name})))
-    assert hashes == [stashed(engine, "-record")["hash"]] * 2
+    assert hashes == [engine.record()["hash"]] * 2
 
 
 def test_the_builder_is_no_part_of_a_jobs_identity(engine: Any, images: Images, given: Any) -> None:

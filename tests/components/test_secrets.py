@@ -282,6 +282,14 @@ def test_secrets_are_marked_where_a_run_is_kept(engine: Any, registered: list[An
     assert [value for value, secret in table(registered).values() if secret and "pa$word" in str(value)]
 
 
+def test_only_the_namespace_of_a_record_is_secret(engine: Any, registered: list[Any]) -> None:
+    secret = {name: pulumi.Output.secret(volcano()[name]) for name in ("namespace", "queue", "annotations")}
+    engine.run(lambda: VolcanoTrainingJob("train", volcano(**secret)))
+    record = {key[4:]: secret for key, (_, secret) in table(registered).items() if key[3:4] == ("record",)}
+    assert {("hash",), ("attempt",), ("uid",), ("launched", "trainer")} <= record.keys()
+    assert [place for place, is_hidden in record.items() if is_hidden] == [("namespace",)]
+
+
 def test_names_that_are_secret_are_warned_about(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: said.append(text))

@@ -22,7 +22,7 @@ def make(**changes: Any) -> VolcanoTrainingJob:
 
 def app_note(engine: Any, job: Any) -> dict[str, Any]:
     """Return what `torchx run` notes of the app that a program has just launched."""
-    record = stashed(engine, "-record")
+    record = engine.record()
     entry = RunEntry(
         app_id="default:train-x1",
         scheduler="volcano",
@@ -61,7 +61,7 @@ def launched(engine: Any) -> Any:
     note = app_note(engine, job)
     live = remember(engine)
     engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-app"] = {"input": note}
-    engine.mocks.state[f"{PREFIX}::train"] = {**shown(engine, job), "observed": engine.value(job.observed)}
+    engine.mocks.state[f"{PREFIX}::train"] |= {**shown(engine, job), "observed": engine.value(job.observed)}
     return live
 
 
@@ -122,15 +122,15 @@ def test_the_job_keeps_the_labels_by_which_torchx_lists_it(engine: Any) -> None:
 def test_the_note_follows_a_run_that_the_program_launches_again(engine: Any) -> None:
     live = launched(engine)
     # The mock engine names uids by the resource; the recorded run had another one.
-    for suffix in ("record", "app"):
-        engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-{suffix}"]["input"]["uid"] = "first"
+    engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-app"]["input"]["uid"] = "first"
+    engine.mocks.state[f"{PREFIX}::train"]["record"]["uid"] = "first"
     live["metadata"]["uid"] = "first"
     live["status"] = {"state": {"phase": "Completed"}}
     with cluster_for_tests(cluster(live)):
         engine.run(lambda: make(role={"num_replicas": 3, "image": "app:2"}))
     note = stashed(engine, "-app")
     entry = read_entry(note, "the note")
-    record = stashed(engine, "-record")
+    record = engine.record()
     assert (entry.uid, entry.run, entry.app_id) == ("uid-of-train", record["hash"], "default:train-x1")
     assert entry.launched_at.endswith("Z")
     assert entry.launched_at > "2026-01-01T00:00:00Z"

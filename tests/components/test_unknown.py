@@ -139,7 +139,7 @@ def run(engine: Any, form: str, make_args: Any, *objects: Any, preview: bool = F
 def remember(engine: Any, form: str) -> list[Any]:
     """Put what was registered into the state, and return the objects as a cluster has them."""
     prefix = f"urn:pulumi:dev::proj::torchx:index:{FORMS[form][0].__name__}"
-    engine.mocks.state, live = {}, []
+    engine.mocks.state, live = engine.records(), []
     for item in engine.mocks.resources:
         engine.mocks.state[f"{prefix}${item.typ}::{item.name}"] = item.inputs
         if item.typ.startswith("kubernetes:"):
@@ -211,7 +211,7 @@ def test_a_running_job_is_kept_while_a_field_is_not_known(
     (metadata,) = [item.inputs["metadata"] for item in engine.mocks.resources if item.typ == head]
     assert metadata["name"] == known["train"]["metadata"]["name"]
     assert metadata["namespace"] == known["train"]["metadata"]["namespace"]
-    (record,) = [item.inputs["input"] for item in engine.mocks.resources if item.name == "train-record"]
+    record = engine.record()
     assert record["value"]["job_name"] == metadata["name"] if "value" in record else record["job_name"]
 
 

@@ -21,7 +21,6 @@ JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
 POD_GROUP = "kubernetes:scheduling.volcano.sh/v1beta1:PodGroup"
 POD = "kubernetes:core/v1:Pod"
 STASH = "pulumi:index:Stash"
-ROLE = "torchx:index:TrainingRole"
 
 PREFIX = "urn:pulumi:dev::proj::torchx:index:VolcanoTrainingJob"
 
@@ -57,7 +56,7 @@ def remember(engine: Any, name: str = "train", *, intent_only: bool = False) -> 
     """Put what the last program registered into the state, as a successful deployment does."""
     engine.mocks.state = {f"{PREFIX}$pulumi:index:Stash::{name}-intent": {"input": stashed(engine, "-intent")}}
     if not intent_only:
-        engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::{name}-record"] = {"input": stashed(engine, "-record")}
+        engine.mocks.state |= engine.records()
     jobs = engine.mocks.of_type(JOB)
     if not jobs:
         return None
@@ -67,11 +66,11 @@ def remember(engine: Any, name: str = "train", *, intent_only: bool = False) -> 
     return live
 
 
-def test_a_job_its_roles_and_its_record_are_children(engine: Any) -> None:
+def test_a_job_is_a_child_and_the_component_has_its_record(engine: Any) -> None:
     job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"num_replicas": 2})))
     name = engine.mocks.one(JOB).inputs["metadata"]["name"]
     assert name.startswith("train-")
-    assert [item.name for item in engine.mocks.of_type(ROLE)] == ["train-trainer"]
+    assert [role["name"] for role in engine.mocks.outputs[f"{PREFIX}::train"]["roles"]] == ["trainer"]
     assert engine.value(job.job_name) == name
     assert engine.value(job.app_id) == f"default:{name}"
     assert engine.value(job.uid) == "uid-of-train"
@@ -80,8 +79,8 @@ def test_a_job_its_roles_and_its_record_are_children(engine: Any) -> None:
     assert engine.value(job.rank0_host) == f"{name}-trainer-0-0.{name}"
     assert engine.value(job.images) == {"trainer": "app:1"}
     assert engine.value(job.observed)["state"] == "SUBMITTED"
-    assert stashed(engine, "-record")["uid"] == "uid-of-train"
-    assert stashed(engine, "-record")["job_name"] == name
+    assert engine.record()["uid"] == "uid-of-train"
+    assert engine.record()["job_name"] == name
 
 
 def test_both_doors_make_the_same_job(engine: Any) -> None:
@@ -210,12 +209,12 @@ def test_a_leaf_that_is_not_known_in_preview_leaves_the_name_open(engine: Any) -
 def test_an_unchanged_job_is_kept_with_its_name(engine: Any) -> None:
     with cluster_for_tests(cluster()):
         engine.run(lambda: VolcanoTrainingJob("train", args()))
-    first, intent, record = engine.mocks.one(JOB).inputs, stashed(engine, "-intent"), stashed(engine, "-record")
+    first, intent, record = engine.mocks.one(JOB).inputs, stashed(engine, "-intent"), engine.record()
     live = remember(engine)
     with cluster_for_tests(cluster(live)):
         job = engine.run(lambda: VolcanoTrainingJob("train", args()))
     assert engine.mocks.one(JOB).inputs == first
-    assert (stashed(engine, "-intent"), stashed(engine, "-record")) == (intent, record)
+    assert (stashed(engine, "-intent"), engine.record()) == (intent, record)
     assert engine.value(job.observed)["state"] == "RUNNING"
 
 
@@ -229,8 +228,8 @@ def test_fewer_replicas_are_the_same_run(engine: Any) -> None:
     job = engine.mocks.one(JOB).inputs
     assert job["metadata"]["name"] == name
     assert [task["replicas"] for task in job["spec"]["tasks"]] == [1, 1, 0]
-    assert stashed(engine, "-record")["replicas"] == {"trainer": 2}
-    assert stashed(engine, "-record")["launched"] == {"trainer": 3}
+    assert engine.record()["replicas"] == {"trainer": 2}
+    assert engine.record()["launched"] == {"trainer": 3}
 
 
 @pytest.mark.parametrize("gang", ["job", "pods"])
@@ -239,16 +238,16 @@ def test_a_new_run_after_a_shrink_is_the_same_as_the_job_from_scratch(engine: An
         wanted: Any = args(role={"num_replicas": replicas}, gang=gang, **given)
         with cluster_for_tests(seen or cluster()):
             engine.run(lambda: VolcanoTrainingJob("train", wanted))
-        objects = (JOB, POD_GROUP, POD, "kubernetes:core/v1:Service", ROLE)
+        objects = (JOB, POD_GROUP, POD, "kubernetes:core/v1:Service")
         return {item.name: item.inputs for token in objects for item in engine.mocks.of_type(token)}
 
     scratch = launch(2, rerun="again")
-    record = stashed(engine, "-record")
+    record = engine.record()
     launch(3)
     live = remember(engine)
     ended = [] if live is None else [{**live, "status": {"state": {"phase": "Completed"}}}]
     assert launch(2, cluster(*ended), rerun="again") == scratch
-    new = stashed(engine, "-record")
+    new = engine.record()
     assert new["attempt"] == 2
     same = ("job_name", "hash", "digests", "launched", "replicas")
     assert {key: new[key] for key in same} == {key: record[key] for key in same}
@@ -316,7 +315,7 @@ def test_a_change_of_a_running_job_is_made_when_asked_for(engine: Any) -> None:
         changed = args(role={"image": "app:2"}, on_running_change="replace")
         engine.run(lambda: VolcanoTrainingJob("train", changed))
     assert engine.mocks.one(JOB).inputs["metadata"]["name"] != first
-    assert stashed(engine, "-record")["attempt"] == 2
+    assert engine.record()["attempt"] == 2
 
 
 OUTPUTS = (
@@ -332,7 +331,7 @@ def shown(engine: Any, job: Any) -> dict[str, Any]:
 def remember_all(engine: Any, job: Any, phase: str = "Running") -> list[Any]:
     """Put all of a deployment into the state, and return its objects as they are in the cluster."""
     outputs = {**shown(engine, job), "observed": engine.value(job.observed)}
-    engine.mocks.state = {f"{PREFIX}::train": outputs}
+    engine.mocks.state = {f"{PREFIX}::train": {**engine.mocks.outputs[f"{PREFIX}::train"], **outputs}}
     live = []
     for item in engine.mocks.resources:
         if item.typ.startswith("torchx:index:VolcanoTrainingJob"):
@@ -378,7 +377,7 @@ def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(engine: Any, gang
     with cluster_for_tests(cluster(ML, queue("other"))):
         job = engine.run(lambda: VolcanoTrainingJob("train", first))  # type: ignore[arg-type]
     before = shown(engine, job)
-    records = stashed(engine, "-intent"), stashed(engine, "-record")
+    records = stashed(engine, "-intent"), engine.record()
     names = sorted((item.typ, item.name) for item in engine.mocks.resources)
     objects = {item.name: item.inputs["metadata"] for item in engine.mocks.resources if "metadata" in item.inputs}
     live = remember_all(engine, job)
@@ -390,7 +389,7 @@ def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(engine: Any, gang
         if "metadata" in item.inputs:
             where = {key: item.inputs["metadata"][key] for key in ("name", "namespace")}
             assert where == {key: objects[item.name][key] for key in ("name", "namespace")}
-    assert (stashed(engine, "-intent"), stashed(engine, "-record")) == records
+    assert (stashed(engine, "-intent"), engine.record()) == records
     assert shown(engine, job) == before
     assert engine.value(job.observed)["state"] == "RUNNING"
     assert (job.plan.namespace, job.plan.job_name) == ("default", before["job_name"])
@@ -400,7 +399,7 @@ def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(engine: Any, gang
 def test_a_new_run_under_the_last_ones_name_replaces_its_object(engine: Any, fixed: bool) -> None:
     with cluster_for_tests(cluster()):
         job = engine.run(lambda: VolcanoTrainingJob("train", args()))
-    name = stashed(engine, "-record")["job_name"]
+    name = engine.record()["job_name"]
     live = remember_all(engine, job)
     asked: list[Any] = []
 
@@ -422,7 +421,7 @@ def test_under_ignore_a_pod_of_another_component_is_not_taken_for_ours(engine: A
         job = engine.run(lambda: VolcanoTrainingJob("train", first))
     live = remember_all(engine, job)
     # A refresh found no Pod; the component `train-trainer` has one whose resource is called the same.
-    stored = engine.mocks.state[f"{PREFIX}${POD}::train-trainer-0"]
+    stored = engine.mocks.state[f"{PREFIX}${POD}::train.trainer-0"]
     stored["metadata"] |= {"name": "train-trainer-1234-0-0"}
     with cluster_for_tests(cluster(*live)):
         changed = args(gang="pods", role={"image": "app:2"}, on_running_change="ignore")
@@ -468,14 +467,55 @@ def test_under_ignore_a_run_whose_deployment_was_interrupted_is_not_half_kept(en
     assert not engine.mocks.resources
 
 
+def test_under_ignore_outputs_of_the_run_before_an_interrupted_one_are_not_taken_for_its_own(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        remember_all(engine, engine.run(lambda: VolcanoTrainingJob("train", args())))
+        engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+    intent, live = stashed(engine, "-intent"), copy.deepcopy(engine.mocks.one(JOB).inputs)
+    live["metadata"]["uid"] = "second"
+    engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-intent"] = {"input": intent}
+    engine.mocks.state[f"{PREFIX}${JOB}::train"] = live
+    changed = args(role={"image": "app:3"}, on_running_change="ignore")
+    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+
+
+@pytest.mark.parametrize("returned", ["intent of the last run", "object without a uid"])
+def test_a_run_that_the_engine_left_out_is_not_noted(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, returned: str
+) -> None:
+    """With `--target` of something else the engine returns what the state has, and of an object that it did not
+    create, or failed to with `--continue-on-error`, nothing."""
+    with cluster_for_tests(cluster()):
+        live = remember_all(engine, engine.run(lambda: VolcanoTrainingJob("train", args())))
+    before = copy.deepcopy(engine.mocks.state)
+    create = engine.mocks.new_resource
+
+    def left_out(given: pulumi.runtime.MockResourceArgs) -> Any:
+        id_, state = create(given)
+        if given.name == "train-intent" and returned.startswith("intent"):
+            return id_, before[f"{PREFIX}$pulumi:index:Stash::train-intent"]
+        if given.typ == JOB and returned.startswith("object"):
+            return "", {}
+        return id_, state
+
+    monkeypatch.setattr(engine.mocks, "new_resource", left_out)
+    changed = args(role={"image": "app:2"}, on_running_change="replace")
+    with cluster_for_tests(cluster(*live)):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    noted = engine.mocks.outputs[f"{PREFIX}::train"]
+    for name in ("record", "roles", "images", "job_name", "uid"):
+        assert noted[name] == before[f"{PREFIX}::train"][name]
+
+
 def test_a_finished_job_that_is_gone_is_not_run_again_but_by_rerun(engine: Any) -> None:
     with cluster_for_tests(cluster()):
         engine.run(lambda: VolcanoTrainingJob("train", args()))
         remember(engine)
-        record = stashed(engine, "-record")
+        record = engine.record()
         job = engine.run(lambda: VolcanoTrainingJob("train", args()))
         assert not engine.mocks.of_type(JOB)
-        assert stashed(engine, "-record") == record
+        assert engine.record() == record
         assert engine.value(job.observed)["source"] == "record"
         engine.run(lambda: VolcanoTrainingJob("train", args(rerun="again")))
     assert engine.mocks.one(JOB).inputs["metadata"]["name"] != record["job_name"]
@@ -504,16 +544,16 @@ def up(engine: Any, *objects: Any, preview: bool = False) -> dict[str, Any]:
 def test_the_end_of_a_run_is_remembered_by_an_output_and_changes_no_resource(engine: Any) -> None:
     up(engine)
     live = remember(engine)
-    before = [stashed(engine, suffix) for suffix in ("-intent", "-record")]
+    before = [stashed(engine, "-intent"), engine.record()]
     live["status"] = {"state": {"phase": "Completed"}}
     outputs = up(engine, live)
     # A resource whose inputs stay is no change in a preview.
-    assert [stashed(engine, suffix) for suffix in ("-intent", "-record")] == before
+    assert [stashed(engine, "-intent"), engine.record()] == before
     remember(engine)
-    engine.mocks.state[f"{PREFIX}::train"] = outputs
+    engine.mocks.state[f"{PREFIX}::train"] |= outputs
     observed = up(engine)["observed"]
     assert (observed["state"], observed["source"]) == ("SUCCEEDED", "record")
-    assert [stashed(engine, suffix) for suffix in ("-intent", "-record")] == before
+    assert [stashed(engine, "-intent"), engine.record()] == before
 
 
 END = {"state": "FAILED", "reason": "ExitCode", "attempt": 1, "observed_at": "2026-01-01T00:00:00Z"}
@@ -536,7 +576,7 @@ def test_a_run_whose_object_is_gone_stands_as_observed_and_requested(
     up(engine)
     remember(engine)
     outputs = {"uid": "uid-of-train", "observed": observed, "requested": requested}
-    engine.mocks.state[f"{PREFIX}::train"] = {name: value for name, value in outputs.items() if value}
+    engine.mocks.state[f"{PREFIX}::train"] |= {name: value for name, value in outputs.items() if value}
     assert up(engine)["observed"]["state"] == state
 
 
@@ -547,7 +587,7 @@ def test_without_a_cluster_a_run_is_not_gone(engine: Any, requested: Any, previe
     # The job object is not in the state.
     remember(engine)
     outputs = {"uid": "uid-of-train", "observed": {**END, "state": "RUNNING", "reason": "Running"}}
-    engine.mocks.state[f"{PREFIX}::train"] = {**outputs, **({} if requested is None else {"requested": requested})}
+    engine.mocks.state[f"{PREFIX}::train"] |= {**outputs, **({} if requested is None else {"requested": requested})}
     with cluster_for_tests(None):
         job = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=preview)
     observed = engine.value(job.observed)
@@ -557,7 +597,7 @@ def test_without_a_cluster_a_run_is_not_gone(engine: Any, requested: Any, previe
 def test_the_end_of_another_run_is_not_taken_for_this_ones(engine: Any) -> None:
     up(engine)
     remember(engine)
-    engine.mocks.state[f"{PREFIX}::train"] = {"uid": "of-the-run-before", "observed": END, "requested": CANCEL}
+    engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "of-the-run-before", "observed": END, "requested": CANCEL}
     found = up(engine)
     assert (found["observed"]["state"], found["observed"]["reason"]) == ("UNKNOWN", "NotFound")
     assert "requested" not in found
@@ -566,14 +606,13 @@ def test_the_end_of_another_run_is_not_taken_for_this_ones(engine: Any) -> None:
 def test_what_is_requested_stays_with_its_run_and_goes_with_a_new_one(engine: Any) -> None:
     up(engine)
     live = remember(engine)
-    state = {**engine.mocks.state, f"{PREFIX}::train": {"uid": "uid-of-train", "requested": CANCEL}}
-    engine.mocks.state = state
-    before = [stashed(engine, suffix) for suffix in ("-intent", "-record")]
+    engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "uid-of-train", "requested": CANCEL}
+    before = [stashed(engine, "-intent"), engine.record()]
     for preview in (True, False):
         found = up(engine, live, preview=preview)
         assert (found["requested"]["action"], found["requested"]["counter"]) == ("cancel", 1)
         assert (found["observed"]["state"], found["observed"]["reason"]) == ("RUNNING", "Cancelled")
-        assert [stashed(engine, suffix) for suffix in ("-intent", "-record")] == before
+        assert [stashed(engine, "-intent"), engine.record()] == before
     with cluster_for_tests(cluster()):
         job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
     assert engine.value(job.requested) is None
@@ -599,7 +638,7 @@ def test_pods_that_the_deletion_of_a_job_ends_are_no_end_of_it(engine: Any, prev
         "status": {"phase": "Failed", "containerStatuses": [killed]},
     }
     assert up(engine, live, pod, preview=preview)["observed"]["state"] == "RUNNING"
-    engine.mocks.state[f"{PREFIX}::train"] = {"uid": "uid-of-train", "observed": up(engine, live, pod)["observed"]}
+    engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "uid-of-train", "observed": up(engine, live, pod)["observed"]}
     observed = up(engine, preview=preview)["observed"]
     assert (observed["state"], observed["reason"]) == ("UNKNOWN", "NotFound")
     assert "last seen RUNNING" in observed["message"]
@@ -624,10 +663,10 @@ def test_after_a_refused_launch_the_old_job_may_come_back(engine: Any) -> None:
         engine.run(lambda: VolcanoTrainingJob("train", args()))
         first = engine.mocks.one(JOB).inputs["metadata"]["name"]
         remember(engine)
-        old_record = engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
+        records = engine.records()
         engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
         remember(engine, intent_only=True)
-        engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"] = old_record
+        engine.mocks.state |= records
         engine.run(lambda: VolcanoTrainingJob("train", args()))
     assert engine.mocks.one(JOB).inputs["metadata"]["name"] == first
 
@@ -639,7 +678,7 @@ def test_a_launch_that_was_killed_before_its_record_is_kept(engine: Any) -> None
     with cluster_for_tests(cluster(live)):
         engine.run(lambda: VolcanoTrainingJob("train", args()))
         assert engine.mocks.one(JOB).inputs["metadata"]["name"] == live["metadata"]["name"]
-        assert stashed(engine, "-record")["attempt"] == 1
+        assert engine.record()["attempt"] == 1
         with pytest.raises(pulumi.RunError, match="would relaunch"):
             engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
 
@@ -649,13 +688,13 @@ def test_what_a_killed_launch_created_is_imported_and_only_that(engine: Any, gan
     with cluster_for_tests(cluster()):
         job = engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang, role={"num_replicas": 2})))
     live = remember_all(engine, job)
-    del engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
+    del engine.mocks.state[f"{PREFIX}::train"]["record"]
     created = {item.name for item in engine.mocks.resources if "metadata" in item.inputs}
     # The engine noted the job object only; the last pod was not created.
     kept = {"train"} if gang == "pods" else set()
     for urn in [urn for urn in engine.mocks.state if urn.rpartition("::")[2] in created - kept and "$kube" in urn]:
         del engine.mocks.state[urn]
-    missing = {"train-trainer-1"} if gang == "pods" else set()
+    missing = {"train.trainer-1"} if gang == "pods" else set()
     found = [item for item in live if not item["metadata"]["name"].endswith("-trainer-1-0")]
     with cluster_for_tests(cluster(*found)):
         engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang, role={"num_replicas": 2})))
@@ -669,13 +708,13 @@ def test_what_a_killed_launch_created_is_imported_and_only_that(engine: Any, gan
 def killed(engine: Any, job: Any, *noted: str) -> list[Any]:
     """Leave all objects live, and the intent and some objects in the state, as a kill does. Return the live objects."""
     live = remember_all(engine, job)
-    del engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
+    del engine.mocks.state[f"{PREFIX}::train"]["record"]
     for urn in [urn for urn in engine.mocks.state if "$kubernetes:" in urn and urn.rpartition("::")[2] not in noted]:
         del engine.mocks.state[urn]
     return live
 
 
-@pytest.mark.parametrize(("gang", "noted"), [("job", []), ("pods", []), ("pods", ["train", "train-service"])])
+@pytest.mark.parametrize(("gang", "noted"), [("job", []), ("pods", []), ("pods", ["train", "train.service"])])
 @pytest.mark.parametrize("phase", ["Running", "Completed"])
 def test_a_killed_launch_is_completed_before_it_is_replaced(engine: Any, gang: str, noted: Any, phase: str) -> None:
     with cluster_for_tests(cluster()):
@@ -738,8 +777,8 @@ def test_a_pod_of_somebody_else_is_never_imported(engine: Any, mark: str) -> Non
     with cluster_for_tests(cluster()):
         job = engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
     live = remember_all(engine, job)
-    del engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
-    del engine.mocks.state[f"{PREFIX}${POD}::train-trainer-0"]
+    del engine.mocks.state[f"{PREFIX}::train"]["record"]
+    del engine.mocks.state[f"{PREFIX}${POD}::train.trainer-0"]
     pod = next(item for item in live if item["kind"] == "Pod")
     pod["metadata"]["annotations"][mark] = "another"
     with cluster_for_tests(cluster(*live)):
@@ -820,11 +859,11 @@ def interrupted_move(engine: Any) -> Any:
     with cluster_for_tests(cluster(ML)):
         engine.run(lambda: VolcanoTrainingJob("train", args()))
         live = remember(engine)
-        record = engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
+        records = engine.records()
     with cluster_for_tests(cluster(ML, live)):
         engine.run(lambda: VolcanoTrainingJob("train", args(namespace="ml", on_running_change="replace")))
         remember(engine, intent_only=True)
-        engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"] = record
+        engine.mocks.state |= records
     return live
 
 
@@ -849,7 +888,7 @@ def test_a_move_that_was_interrupted_after_its_job_was_made_is_taken_up_where_it
     moved["metadata"]["annotations"][RUN] = intent["hash"]
     with cluster_for_tests(cluster(ML, moved)):
         job = engine.run(lambda: VolcanoTrainingJob("train", args(namespace="ml")))
-    assert stashed(engine, "-record")["uid"] == "moved"
+    assert engine.record()["uid"] == "moved"
     assert engine.value(job.namespace) == "ml"
 
 

@@ -129,7 +129,7 @@ def test_objects_that_the_state_lacks_are_imported_as_they_are(
     (job_object,) = [
         item["urn"] for item in project.resources() if item["urn"].endswith((":Job::train", "Group::train"))
     ]
-    # As a kill leaves it: with the objects goes all that was to be written after them.
+    # The outputs of the component, with its record, stay.
     project.run("state", "delete", "--yes", "--target-dependents", job_object)
     assert f"{len(before)} to import" in project.preview()
     assert "imported, as the last deployment was interrupted" in project.up()

@@ -132,6 +132,12 @@ def one_of(registered: list[dict[str, Any]], suffix: str) -> dict[str, Any]:
     return value
 
 
+def record_in(registered: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the record that a program's component registered."""
+    (found,) = [item["outputs"]["record"] for item in registered if "record" in (item["outputs"] or {})]
+    return found  # type: ignore[no-any-return]
+
+
 def up(job: ProgramJob, index: int, before: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """Run a program for the given time, after what the run before registered, and return what it registers."""
 

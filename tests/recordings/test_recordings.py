@@ -73,7 +73,7 @@ def test_the_recordings_are_of_these_jobs() -> None:
 @pytest.mark.parametrize("job", PROGRAMS)
 def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) -> None:
     for args, registered in zip(job.ups, ups(job), strict=True):
-        record = record_of(producing.one_of(registered, "-record"))
+        record = record_of(producing.record_in(registered))
         wanted = read_args(job.name, args, DIALECTS[job.scheduler])
         assert record.identity_version == IDENTITY_VERSION
         version, rerun = record.identity_version, wanted.settings.rerun
@@ -99,7 +99,7 @@ def test_owner_and_name_of_a_recorded_run_stay(job: ProgramJob) -> None:
     owner = owner_digest(job.organization or "organization", job.project, job.stack, component["urn"])
     labels = [(item["inputs"].get("metadata") or {}).get("labels") or {} for item in ups(job)[0]]
     assert {each[LAUNCH] for each in labels if LAUNCH in each} == {owner}
-    record = record_of(producing.one_of(ups(job)[0], "-record"))
+    record = record_of(producing.record_in(ups(job)[0]))
     name = job_name(job.name, record.hash, owner, tail=tail_of(job))
     assert record.job_name == job.ups[0].get("job_name", name)
 
@@ -172,8 +172,7 @@ def _with_objects(registered: list[dict[str, Any]], objects: list[dict[str, Any]
 @pytest.mark.parametrize("job", PROGRAMS)
 def test_records_are_read_and_written_back_without_loss(job: ProgramJob) -> None:
     for registered in ups(job):
-        for suffix in ("-record", "-intent"):
-            value = producing.one_of(registered, suffix)
+        for value in (producing.record_in(registered), producing.one_of(registered, "-intent")):
             assert_same(producing.through_json(write_record(record_of(value))), value)
 
 

@@ -22,8 +22,8 @@ def test_one_class_registers_the_job_its_service_and_its_record(engine: Any) -> 
     made = engine.mocks.one("kubernetes:batch/v1:Job").inputs
     assert made["metadata"]["name"] == engine.value(job.job_name)
     assert (made["spec"]["completions"], made["spec"]["activeDeadlineSeconds"]) == (2, 60)
-    assert engine.mocks.one("kubernetes:core/v1:Service").name == "train-service"
-    assert {item.name for item in engine.mocks.of_type("pulumi:index:Stash")} == {"train-intent", "train-record"}
+    assert engine.mocks.one("kubernetes:core/v1:Service").name == "train.service"
+    assert {item.name for item in engine.mocks.of_type("pulumi:index:Stash")} == {"train-intent"}
     assert engine.value(job.observed)["state"] == "SUBMITTED"
 
 

@@ -31,7 +31,15 @@ from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import SchedulerBackend, Variant, find_backend, scheduler_names
 from torchx_pulumi.schedulers.registry import component_type
-from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, Checkpoint, StackApp, is_object, parse_checkpoint
+from torchx_pulumi.stack_state.checkpoint import (
+    SECRET,
+    STASH,
+    Checkpoint,
+    StackApp,
+    is_object,
+    parse_checkpoint,
+    record_in,
+)
 from torchx_pulumi.stack_state.stacks import StackName
 
 AppKey = tuple[str, StackName, str]
@@ -233,13 +241,11 @@ def _notes(checkpoint: Checkpoint, urn: str) -> tuple[RunEntry | None, RunRecord
     """Return the note of a launch by `torchx run` and that of the last run. None: the stack has none."""
     entry = record = None
     for item in checkpoint.resources:
-        if item.get("type") != STASH or item.get("parent") != urn:
-            continue
-        note, value = str(item.get("urn")), mapping_at(item, "inputs").get("input")
-        if note.endswith(APP_SUFFIX):
-            entry = read_entry(value, f"resource {note.rpartition('::')[2]}")
-        elif note.endswith("-record"):
-            record = read_record(value)
+        name = str(item.get("urn"))
+        if name == urn:
+            record = read_record(record_in(item))
+        elif item.get("type") == STASH and item.get("parent") == urn and name.endswith(APP_SUFFIX):
+            entry = read_entry(mapping_at(item, "inputs").get("input"), f"resource {name.rpartition('::')[2]}")
     return entry, record
 
 

@@ -11,6 +11,9 @@ from torchx_pulumi.model.options import Manifest
 UID = "{{uid of the job object}}"
 """Template variable in texts of a `RegistrationPlan`; its value is known once the job object is created."""
 
+RECORD = "record"
+"""Output of a component that has the record of its last run."""
+
 APP_SUFFIX = "-app"
 """End of the name of the stash that has the app's index entry."""
 
@@ -40,7 +43,7 @@ class RegistrationPlan:
     outputs: Mapping[str, Any]
     """Outputs of the component."""
     roles: Mapping[str, Mapping[str, Any]]
-    """Role name in object names to the outputs of the role."""
+    """Role name in object names to what the component's output `roles` has of it."""
     exports: Mapping[str, Any] = field(default_factory=dict)
     """Outputs of the stack. Empty: the program exports them."""
     kubeconfig: str | None = None

@@ -67,7 +67,8 @@ def resource_names(name: str, plan: JobPlan[Any], objects: Sequence[Manifest]) -
     found = [name]
     for manifest in objects[1:]:
         object_name, kind = str(manifest["metadata"]["name"]), str(manifest["kind"])
-        found.append(f"{name}-{tasks.get(object_name, object_name) if kind == 'Pod' else kind.lower()}")
+        # No name of an object has a dot, so that jobs `a` and `a-b` of a program have different names.
+        found.append(f"{name}.{tasks.get(object_name, object_name) if kind == 'Pod' else kind.lower()}")
     return found
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from torchx_pulumi.model.app_entry import RunEntry, read_entry
 from torchx_pulumi.model.object_fields import at, is_finite, text_at
-from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.outputs.types import SCHEMA_VERSION
@@ -29,7 +29,7 @@ COMPONENTS = "torchx:index:"
 """Prefix of the types of our components."""
 
 _OWN_PROVIDERS = ("pulumi:providers:pulumi", "pulumi:providers:kubernetes")
-_OWN_STASHES = ("-intent", "-record", APP_SUFFIX)
+_OWN_STASHES = ("-intent", APP_SUFFIX)
 """Suffixes of the names of the stashes that our components register."""
 
 SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the key that marks a secret, not a secret
@@ -134,19 +134,19 @@ class Checkpoint:
         used = {str(item.get("provider")).rpartition("::")[0] for item in self.objects()}
         yield from (item.get("inputs") or {} for item in self.resources if item.get("urn") in used)
 
-    def stashes(self) -> Iterator[tuple[str, Any]]:
-        """Yield name and value of the stashes."""
+    def notes(self) -> Iterator[tuple[str, Any]]:
+        """Yield name and value of the intents and entries of launches, and the records of components as `RECORD`."""
         for item in self.resources:
-            if item.get("type") == STASH:
+            name = str(item.get("urn")).rpartition("::")[2]
+            if item.get("type") == STASH and name.endswith(_OWN_STASHES):
                 value = (item.get("outputs") or {}).get("input")
-                yield (
-                    str(item.get("urn")).rpartition("::")[2],
-                    (item.get("inputs") or {}).get("input") if value is None else value,
-                )
+                yield name, (item.get("inputs") or {}).get("input") if value is None else value
+            elif (record := record_in(item)) is not None:
+                yield RECORD, record
 
     def stash(self, suffix: str) -> Any:
         """Return the value of the first stash whose name ends in a suffix. None: the state has no such stash."""
-        return next((value for name, value in self.stashes() if name.endswith(suffix)), None)
+        return next((value for name, value in self.notes() if name.endswith(suffix)), None)
 
     def _resources_and_pending(self) -> Iterator[Mapping[str, Any]]:
         yield from self.resources
@@ -256,17 +256,17 @@ def _stack_outputs(text: str) -> Mapping[str, Any] | None:
 
 
 def _launched_at(text: str) -> datetime | None:
-    """Return the launch time in the stashes of a stack: of the run, else of the app, else of a pending launch."""
-    stashes = dict(parse_checkpoint(text).stashes())
-    for suffix in ("-record", APP_SUFFIX, "-intent"):
-        for name, value in stashes.items():
+    """Return the launch time in the notes of a stack: of the run, else of the app, else of a pending launch."""
+    notes = dict(parse_checkpoint(text).notes())
+    for suffix in (RECORD, APP_SUFFIX, "-intent"):
+        for name, value in notes.items():
             if name.endswith(suffix) and (at := parse_time(text_at(value, "launched_at"))) is not None:
                 return at
     return None
 
 
 def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
-    """Read the entry and the record of the last run from the stashes of a stack.
+    """Read the entry and the record of the last run from the notes of a stack.
 
     Returns:
         The entry of an app that `torchx run` launched, and the record of its last run. None: the stack has none.
@@ -276,9 +276,14 @@ def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
         DeployError: A newer release wrote the entry or the record, or it was edited.
     """
     entry = record = None
-    for name, value in parse_checkpoint(text).stashes():
+    for name, value in parse_checkpoint(text).notes():
         if name.endswith(APP_SUFFIX):
             entry = read_entry(value, f"resource {name}")
-        elif name.endswith("-record"):
+        elif name == RECORD:
             record = read_record(value)
     return entry, record
+
+
+def record_in(resource: Mapping[str, Any]) -> Any:
+    """Return the record of a component in a state (`run_record`). None: it has none, or it is another resource."""
+    return at(resource, "outputs", RECORD) if str(resource.get("type")).startswith(COMPONENTS) else None

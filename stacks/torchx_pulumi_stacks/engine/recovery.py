@@ -12,7 +12,7 @@ from torchx_pulumi.model.errors import DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.runs.handle import delete_command
-from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object
+from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object, record_in
 from torchx_pulumi.storage.owners import describe_owner, is_working
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
@@ -60,8 +60,9 @@ def recover_stack(
 
 
 def is_whole(checkpoint: Checkpoint) -> bool:
-    """Return whether a launch has finished: its last stash exists, and no operation is pending."""
-    return checkpoint.stash(APP_SUFFIX) is not None and not checkpoint.pending and not checkpoint.outdated
+    """Return whether a launch has finished: its notes exist, and no operation is pending."""
+    is_noted = checkpoint.stash(APP_SUFFIX) is not None and any(map(record_in, checkpoint.resources))
+    return is_noted and not checkpoint.pending and not checkpoint.outdated
 
 
 def _finish_or_remove(

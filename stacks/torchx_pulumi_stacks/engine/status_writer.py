@@ -122,7 +122,7 @@ def changed(checkpoint: Checkpoint, change: StackChange, *, program_stacks: bool
         return Written(outcome=Recorded.LEFT)
     if not resources or checkpoint.pending:
         return Written(outcome=Recorded.DEFERRED)
-    is_app = any(name.endswith(APP_SUFFIX) for name, _ in checkpoint.stashes())
+    is_app = any(name.endswith(APP_SUFFIX) for name, _ in checkpoint.notes())
     if not is_app and not program_stacks:
         # The stack of a user's own program, or of an unfinished launch.
         return Written(outcome=Recorded.LEFT)

@@ -153,6 +153,10 @@ def note_of(whole: Any, end: str) -> Any:
     return found["inputs"]["input"]
 
 
+def record_in(whole: Any) -> Any:
+    return next(item["outputs"]["record"] for item in resources(whole) if "record" in item.get("outputs", {}))
+
+
 STACKS: dict[str, tuple[Callable[[Any, App], object], str]] = {
     "bucket": (bucket, "also holds aws:s3/bucket:Bucket 'data'"),
     "later release": (later_release, "a later release wrote its outputs"),
@@ -172,8 +176,8 @@ STACKS: dict[str, tuple[Callable[[Any, App], object], str]] = {
         lambda whole, _: resources(whole)[0]["outputs"].update(uid="u"),
         "a Pulumi program took its stack over: it exports uid",
     ),
-    "launched again": (lambda whole, _: note_of(whole, "-record").update(attempt=2), "launched it again"),
-    "imported": (lambda whole, _: note_of(whole, "-record").update(imported=True), "created by another program"),
+    "launched again": (lambda whole, _: record_in(whole).update(attempt=2), "launched it again"),
+    "imported": (lambda whole, _: record_in(whole).update(imported=True), "created by another program"),
     "two apps": (second_component, "does not have exactly the one app"),
     "format": (lambda whole, _: whole.update(version=5), "version 5"),
     "other app": (lambda whole, _: note_of(whole, "-app").update(app_id="default:other"), "are of another app"),

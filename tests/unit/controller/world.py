@@ -263,9 +263,10 @@ def checkpoint(app: App, *, program: bool = False, **latest: Any) -> Any:
 
 def component(app: App, urn: str, *, program: bool = False) -> list[dict[str, Any]]:
     """Return the resources of a component: itself and its notes."""
-    notes = {"intent": app.plan.intent, "record": app.plan.record, "app": None if program else app.plan.entry}
+    notes = {"intent": app.plan.intent, "app": None if program else app.plan.entry}
+    outputs = {**app.plan.outputs, "record": app.plan.record}
     return [
-        {"urn": urn, "type": component_type(app.entry.scheduler), "outputs": with_uid(app, app.plan.outputs)},
+        {"urn": urn, "type": component_type(app.entry.scheduler), "outputs": with_uid(app, outputs)},
         *(
             {
                 "urn": f"{urn.rpartition('::')[0]}${STASH}::{urn.rpartition('::')[2]}-{name}",

@@ -108,15 +108,14 @@ def checkpoint(
     """A checkpoint of the file backend. No `torchx`: a stack that holds no app."""
     if torchx is not None:
         outputs["torchx"] = torchx
-    stashes = [
-        {"urn": f"urn:pulumi:s::p::x$pulumi:index:Stash::train-{tail}", "type": STASH, "inputs": {"input": value}}
-        for tail, value in (
-            ("record", write_record(record) if record else None),
-            ("app", write_entry(entry) if entry else None),
-        )
-        if value is not None
-    ]
-    resources = [{"urn": "urn:pulumi:s::p::x::p-s", "type": STACK, "outputs": outputs}, *stashes]
+    resources: list[dict[str, Any]] = [{"urn": "urn:pulumi:s::p::x::p-s", "type": STACK, "outputs": outputs}]
+    if record is not None:
+        job = "torchx:index:VolcanoTrainingJob"
+        noted = {"record": write_record(record)}
+        resources.append({"urn": f"urn:pulumi:s::p::{job}::train", "type": job, "outputs": noted})
+    if entry is not None:
+        urn, note = "urn:pulumi:s::p::x$pulumi:index:Stash::train-app", {"input": write_entry(entry)}
+        resources.append({"urn": urn, "type": STASH, "inputs": note})
     latest = {"manifest": {"time": NOW, "magic": "m", "version": "v3"}, "resources": resources}
     return {"version": 3, "checkpoint": {"stack": "organization/torchx/s", "latest": latest}}
 

@@ -20,10 +20,9 @@ COMPONENT = "torchx:index:VolcanoTrainingJob"
 OURS: list[dict[str, Any]] = [
     {"type": "pulumi:pulumi:Stack", "urn": f"{BASE}pulumi:pulumi:Stack::torchx-default.train-1"},
     {"type": COMPONENT, "urn": f"{BASE}{COMPONENT}::train"},
-    {"type": "torchx:index:TrainingRole", "urn": f"{BASE}{COMPONENT}$torchx:index:TrainingRole::train-trainer"},
     *(
         {"type": "pulumi:index:Stash", "urn": f"{BASE}{COMPONENT}$pulumi:index:Stash::train-{note}"}
-        for note in ("intent", "record", "app")
+        for note in ("intent", "app")
     ),
     {"type": "pulumi:providers:kubernetes", "urn": f"{BASE}pulumi:providers:kubernetes::default_4_34_2"},
     # Of the stashes.
@@ -32,8 +31,8 @@ OURS: list[dict[str, Any]] = [
 OTHERS = {
     "random": {"type": "random:index/randomPet:RandomPet", "urn": f"{BASE}random:index/randomPet:RandomPet::pet"},
     "bucket": {"type": "aws:s3/bucketV2:BucketV2", "urn": f"{BASE}aws:s3/bucketV2:BucketV2::data"},
-    "command": {"type": "command:local:Command", "urn": f"{BASE}command:local:Command::train-record"},
-    "stash": {"type": "pulumi:index:Stash", "urn": f"{BASE}pulumi:index:Stash::best-record"},
+    "command": {"type": "command:local:Command", "urn": f"{BASE}command:local:Command::train-app"},
+    "stash": {"type": "pulumi:index:Stash", "urn": f"{BASE}pulumi:index:Stash::best-app"},
     "child stash": {"type": "pulumi:index:Stash", "urn": f"{BASE}{COMPONENT}$pulumi:index:Stash::train-metrics"},
     "component": {"type": "acme:index:Cluster", "urn": f"{BASE}acme:index:Cluster::acme"},
 }

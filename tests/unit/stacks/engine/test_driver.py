@@ -13,9 +13,11 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage, write_entry
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.stack_state.checkpoint import Checkpoint
 from torchx_pulumi.stack_state.stacks import FolderStack
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
+from torchx_pulumi_stacks.engine.recovery import is_whole
 from torchx_pulumi_stacks.engine.work_dir import place_key
 
 
@@ -119,3 +121,11 @@ def test_a_launch_into_a_folder_of_the_old_layout_is_refused_before_anything_is_
     assert [path.name for path in stacks.parent.rglob("*")] == ["stacks", "mine.json"]
     assert not (own_state / "engine/work" / place_key(order.entry.place)).exists()
     assert not FolderStack(tmp_path / "backend", order.entry.place).exists()
+
+
+def test_a_launch_is_whole_once_its_note_and_its_record_are_in_the_state() -> None:
+    note = {"type": "pulumi:index:Stash", "urn": "a::train-app", "outputs": {"input": {"uid": "u"}}}
+    component = {"type": "torchx:index:VolcanoTrainingJob", "urn": "a::train"}
+    noted = {**component, "outputs": {"record": {"uid": "u"}}}
+    found = [is_whole(Checkpoint({"resources": each})) for each in ([note], [note, component], [noted], [noted, note])]
+    assert found == [False, False, False, True]

@@ -81,7 +81,7 @@ def test_the_archive_of_the_logs_is_among_the_outputs(make_order: Callable[..., 
 def test_resources_of_a_gang_of_pods_are_called_as_the_components_call_them(make_order: Callable[..., Any]) -> None:
     run = plan_registration(make_order(gang="pods"), NOW)
     assert [item["kind"] for item in run.objects] == ["PodGroup", "Service", "Pod", "Pod"]
-    assert list(run.names) == ["train", "train-service", "train-trainer-0", "train-trainer-1"]
+    assert list(run.names) == ["train", "train.service", "train.trainer-0", "train.trainer-1"]
 
 
 def test_roles_list_their_pods_up_to_the_limit_of_observed(make_order: Callable[..., Any]) -> None:
