@@ -15,7 +15,7 @@ from torchx import specs
 from torchx_pulumi.fleet.collect import read_fleet
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.kube.transport import Request
+from torchx_pulumi.kube.transport import ApiRequest
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
@@ -44,7 +44,7 @@ class Counted:
         self._transport = wire
         self._asked = asked
 
-    def request(self, request: Request) -> Any:
+    def request(self, request: ApiRequest) -> Any:
         self._asked.append(f"{request.method} {request.path}")
         return self._transport.request(request)
 

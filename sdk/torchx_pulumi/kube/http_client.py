@@ -25,7 +25,7 @@ import urllib3
 from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation
 from torchx_pulumi.kube.kubeconfig import Access, check_fields, cluster_and_user, contents_of
 from torchx_pulumi.kube.proxies import proxy_for
-from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, Request, Response
+from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, ApiRequest, Response
 from torchx_pulumi.model.errors import ClusterError
 
 ENCRYPTED = ("certificate-authority", "client-certificate", "insecure-skip-tls-verify")
@@ -70,7 +70,7 @@ class HttpClient:
             # The kubeconfig asks for it. kubectl does not warn either.
             warnings.filterwarnings("ignore", category=urllib3.exceptions.InsecureRequestWarning)
 
-    def request(self, request: Request) -> Response:
+    def request(self, request: ApiRequest) -> Response:
         """Send a request; see `Transport`.
 
         After a 401, a request is sent once more if there are other credentials by now.

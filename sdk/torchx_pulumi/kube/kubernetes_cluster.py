@@ -20,8 +20,8 @@ from torchx_pulumi.kube.protocol import Manifests, Selector
 from torchx_pulumi.kube.streams import GROW_S, LogStream, WatchStream
 from torchx_pulumi.kube.transport import (
     READ_TIMEOUT_S,
+    ApiRequest,
     Query,
-    Request,
     Response,
     Transport,
     connection_error,
@@ -301,9 +301,9 @@ class KubernetesCluster:
         return ClusterError(f"{self._where} sent {what}; check that {self.api_server} is an API server")
 
     def _request(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Response | None:
-        """Return a response, None if the object does not exist; options as of `Request`."""
+        """Return a response, None if the object does not exist; options as of `ApiRequest`."""
         try:
-            response = self._transport().request(Request(method, path, query, **options))
+            response = self._transport().request(ApiRequest(method, path, query, **options))
             if 200 <= response.status < 300:
                 return response
             refused = response_error(

@@ -7,7 +7,7 @@ from typing import Any
 import urllib3
 from kubernetes.client.exceptions import ApiException
 
-from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, Request, Response
+from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, ApiRequest, Response
 
 
 class OfficialTransport:
@@ -16,7 +16,7 @@ class OfficialTransport:
     def __init__(self, api: Any) -> None:
         self._api = api
 
-    def request(self, request: Request) -> Response:
+    def request(self, request: ApiRequest) -> Response:
         """Send a request; see `Transport`."""
         timeout = (CONNECT_TIMEOUT_S, request.read_timeout_s)
         parts: dict[str, Any] = {

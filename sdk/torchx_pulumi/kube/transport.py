@@ -35,7 +35,7 @@ Query = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """A request to an API server."""
 
     method: str
@@ -106,7 +106,7 @@ class Response:
 class Transport(Protocol):
     """Sends requests to one API server. Many threads may use it."""
 
-    def request(self, request: Request) -> Response:
+    def request(self, request: ApiRequest) -> Response:
         """Send a request and return its response. An error status is not raised.
 
         Raises:

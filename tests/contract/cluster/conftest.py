@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from torchx_pulumi.kube import Cluster, KubernetesCluster, kinds
 from torchx_pulumi.kube.official_client import OfficialTransport
-from torchx_pulumi.kube.transport import Request
+from torchx_pulumi.kube.transport import ApiRequest
 from torchx_pulumi.testing import FakeCluster
 
 Manifest = dict[str, Any]
@@ -108,7 +108,7 @@ def caller(api: Any) -> Callable[[str, str, Manifest | None], Any]:
     transport = OfficialTransport(api)
 
     def call(method: str, path: str, body: Manifest | None) -> Any:
-        answer = transport.request(Request(method, path, body=body))
+        answer = transport.request(ApiRequest(method, path, body=body))
         assert 200 <= answer.status < 300, answer.data
         return json.loads(answer.data)
 

@@ -12,7 +12,7 @@ import pytest
 from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.kube.http_client import HttpClient
 from torchx_pulumi.kube.kubeconfig import Access, find_access, pod_config
-from torchx_pulumi.kube.transport import Request, Transport, transport_of
+from torchx_pulumi.kube.transport import ApiRequest, Transport, transport_of
 from torchx_pulumi.model.errors import ClusterError
 from urllib3.exceptions import HTTPError
 
@@ -42,25 +42,25 @@ def test_a_get_on_a_connection_that_was_dropped_silently_is_sent_again(
     with http_proxy(("127.0.0.1", tls_api.port)) as proxy:
         through = {"proxy-url": f"http://127.0.0.1:{proxy.port}"} if proxied else {}
         transport = transport_for(tls_api.config(**cluster, **through))
-        assert status(transport.request(Request("GET", "/one"))) == 200
+        assert status(transport.request(ApiRequest("GET", "/one"))) == 200
         tls_api.forget()
-        assert status(transport.request(Request("GET", "/two", read_timeout_s=3))) == 200
+        assert status(transport.request(ApiRequest("GET", "/two", read_timeout_s=3))) == 200
         assert [asked.path for asked in tls_api.asked] == ["/one", "/two", "/two"]
         assert (tls_api.connections, len(proxy.asked)) == (2, 2 if proxied else 0)
 
 
 def test_what_changes_something_is_not_sent_twice(api: ApiServer) -> None:
     transport = transport_for(api.config())
-    assert status(transport.request(Request("GET", "/one"))) == 200
+    assert status(transport.request(ApiRequest("GET", "/one"))) == 200
     api.forget()
     with pytest.raises(HTTPError, match="timed out"):
-        transport.request(Request("POST", "/two", body={}, read_timeout_s=0.3))
+        transport.request(ApiRequest("POST", "/two", body={}, read_timeout_s=0.3))
     assert [asked.path for asked in api.asked] == ["/one", "/two"]
 
 
 def test_a_get_that_no_connection_answers_ends(api: ApiServer) -> None:
     transport = transport_for(api.config())
-    assert status(transport.request(Request("GET", "/one"))) == 200
+    assert status(transport.request(ApiRequest("GET", "/one"))) == 200
     api.forget()
 
     def dead(_: Any) -> Any:
@@ -70,14 +70,14 @@ def test_a_get_that_no_connection_answers_ends(api: ApiServer) -> None:
 
     api.answer = dead
     with pytest.raises(HTTPError, match="timed out"):
-        transport.request(Request("GET", "/two", read_timeout_s=0.3))
+        transport.request(ApiRequest("GET", "/two", read_timeout_s=0.3))
     assert [asked.path for asked in api.asked] == ["/one", "/two", "/two"]
 
 
 def test_a_slow_body_has_the_whole_time_on_a_connection_that_was_used_before(api: ApiServer) -> None:
     transport = transport_for(api.config())
     for _ in range(2):
-        response = transport.request(Request("GET", "/one", read_timeout_s=60))
+        response = transport.request(ApiRequest("GET", "/one", read_timeout_s=60))
         assert response.socket.gettimeout() == 60
         assert response.data == b"{}"
     assert api.connections == 1
@@ -93,7 +93,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(
         now += passed
         moment = now
         monkeypatch.setattr("time.time", lambda moment=moment: moment)
-        assert status(transport.request(Request(method, "/one", body={} if method == "POST" else None))) == 200
+        assert status(transport.request(ApiRequest(method, "/one", body={} if method == "POST" else None))) == 200
         assert api.connections == connections
 
 
@@ -101,10 +101,10 @@ def test_a_followed_log_does_not_begin_on_a_connection_that_was_idle(
     api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transport = transport_for(api.config())
-    assert status(transport.request(Request("GET", "/one"))) == 200
+    assert status(transport.request(ApiRequest("GET", "/one"))) == 200
     later = time.time() + POST_IDLE_S + 1
     monkeypatch.setattr("time.time", lambda: later)
-    assert status(transport.request(Request("GET", "/log", read_timeout_s=None))) == 200
+    assert status(transport.request(ApiRequest("GET", "/log", read_timeout_s=None))) == 200
     assert api.connections == 2
 
 
@@ -114,7 +114,7 @@ def test_the_system_looks_after_silent_connections(api: ApiServer, proxied: bool
 
     with http_proxy(("127.0.0.1", api.port)) as proxy:
         through = {"proxy-url": f"http://127.0.0.1:{proxy.port}"} if proxied else {}
-        response = transport_for(api.config(**through)).request(Request("GET", "/one"))
+        response = transport_for(api.config(**through)).request(ApiRequest("GET", "/one"))
         end = response.socket
         assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -169,7 +169,7 @@ def test_the_account_of_a_pod_needs_no_kubeconfig(
     transport = HttpClient(Access(json.dumps(pod_config(str(tmp_path))), None, "the cluster of this pod"))
     for token in ("one", "two"):
         (tmp_path / "token").write_text(token)
-        assert status(transport.request(Request("GET", "/version"))) == 200
+        assert status(transport.request(ApiRequest("GET", "/version"))) == 200
     assert [asked.authorization for asked in tls_api.asked] == ["Bearer one", "Bearer two"]
 
 

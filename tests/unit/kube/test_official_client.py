@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiClient, Configuration
 from torchx_pulumi.kube.official_client import OfficialTransport
-from torchx_pulumi.kube.transport import Request
+from torchx_pulumi.kube.transport import ApiRequest
 
 from tests.loopback import LoopbackServer
 
@@ -74,7 +74,9 @@ def test_requests_have_query_body_and_credentials(
     server: Server, transport: OfficialTransport, method: str, body: Any, sent: str | None
 ) -> None:
     query = (("labelSelector", "a=b,c"), ("limit", "5"))
-    response = transport.request(Request(method, "/api/v1/pods", query, body=body, accept="application/json;as=Table"))
+    response = transport.request(
+        ApiRequest(method, "/api/v1/pods", query, body=body, accept="application/json;as=Table")
+    )
     assert (response.status, json.loads(response.data)) == (200, {"kind": "Pod"})
     ((asked, path, headers, text),) = server.requests
     assert (asked, path) == (method, "/api/v1/pods?labelSelector=a%3Db%2Cc&limit=5")
@@ -85,10 +87,10 @@ def test_requests_have_query_body_and_credentials(
 
 
 def test_an_error_status_is_a_response(transport: OfficialTransport) -> None:
-    response = transport.request(Request("GET", "/absent"))
+    response = transport.request(ApiRequest("GET", "/absent"))
     assert (response.status, json.loads(response.data)) == (404, {"kind": "Pod"})
 
 
 def test_a_body_is_read_as_a_stream(transport: OfficialTransport) -> None:
-    response = transport.request(Request("GET", "/log", read_timeout_s=None))
+    response = transport.request(ApiRequest("GET", "/log", read_timeout_s=None))
     assert b"".join(response.blocks()) == b'{"kind": "Pod"}'
