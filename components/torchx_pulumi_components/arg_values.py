@@ -1,6 +1,6 @@
 """Component arguments of any language as typed values.
 
-Other languages send 2.0 for 2, numbers and booleans for texts, camelCase in nested objects, and `{}` for a nested
+Other languages send 2.0 for 2, numbers and booleans for labels and options of text, camelCase in nested objects, and `{}` for a nested
 object that was an Output. Values that are not known in a preview are placeholders (`input_resolution`); what a
 placeholder becomes depends on the field, so that the plan of the preview passes the rules.
 """
@@ -128,11 +128,13 @@ class ArgumentReader(TypedReader):
         return self.other(hint, path, "is missing")
 
     def text(self, value: Any, path: str) -> str:
-        """Return a text; numbers and booleans become texts."""
+        """Return a text; outside of roles, numbers and booleans become texts."""
         if _field(path) in _CHOICES:
             return str(self.choice(_CHOICES[_field(path)], value, path).value)
         if isinstance(value, _NO_TEXT) or value is None:
             return str(self.other(str, path, f"must be a text, found {_found(value)}"))
+        if path.startswith("roles[") and not isinstance(value, str):
+            return str(self.other(str, path, f"must be a text, found {_found(value)}; write it in quotes"))
         return as_text(value)
 
     def whole(self, value: Any, path: str) -> int:
