@@ -1,6 +1,6 @@
 """Component arguments of any language as typed values.
 
-Other languages send 2.0 for 2, numbers and booleans for labels and options of text, camelCase in nested objects, and `{}` for a nested
+Other languages send 2.0 for 2, numbers and booleans for labels, camelCase in nested objects, and `{}` for a nested
 object that was an Output. Values that are not known in a preview are placeholders (`input_resolution`); what a
 placeholder becomes depends on the field, so that the plan of the preview passes the rules.
 """

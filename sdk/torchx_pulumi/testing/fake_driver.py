@@ -18,7 +18,8 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import write_requested
-from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still, Written
+from torchx_pulumi.runs.driver import Forgotten, Launched, Recorded, Still, Written
+from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers.manifest_objects import objects_of
@@ -55,17 +56,17 @@ class FakeDriver:
         """Who holds locks on stacks."""
         self.closed = 0
 
-    def launch(self, order: LaunchRequest, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
+    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects, and note its stack."""
-        entry = order.entry
+        entry = app.app_entry
         check()
         with self._guard:
             if entry.place in self.stacks:
                 raise DeployError(f"stack {entry.place.stack} is there already; delete the app first")
-            self.stacks[entry.place] = FakeStack(replace(entry), copy.deepcopy(order.manifest))
+            self.stacks[entry.place] = FakeStack(replace(entry), copy.deepcopy(app.manifest or {}))
         made: list[tuple[Kind, Manifest]] = []
         try:
-            for kind, manifest in owned_objects(entry, order.manifest):
+            for kind, manifest in owned_objects(entry, app.manifest or {}):
                 progress(f"creating {kind.kind} {manifest['metadata']['name']}")
                 made.append((kind, self._cluster.create(kind, _namespace(entry, manifest), manifest)))
             check()

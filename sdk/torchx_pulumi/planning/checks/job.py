@@ -100,7 +100,10 @@ def _check_macros(path: str, role: RoleSpec) -> Iterator[Problem]:
     texts |= {f"{path}.env[{shown(name)}]": text for name, text in role.env.items()}
     for where, text in texts.items():
         for name, macro in misspelled_macros(text):
-            yield Problem(where, f"has the unknown macro ${{{name}}}; did you mean ${{{macro}}}? A shell's is $${{{name}}}")
+            advice = (
+                f"has the unknown macro ${{{name}}}; did you mean ${{{macro}}}? A variable of a shell is $${{{name}}}"
+            )
+            yield Problem(where, advice)
 
 
 def _check_env(path: str, role: RoleSpec) -> Iterator[Problem]:
