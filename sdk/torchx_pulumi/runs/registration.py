@@ -101,18 +101,16 @@ class Registration:
         Raises:
             InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
         """
+        own = {labels.LAUNCH: self.owner, **({} if self.session is None else app_labels(self.session))}
         if self.manifest is None:
-            given = variant_of(self.plan.options).render(self.plan)
+            # A Service has the labels of the job object, too.
+            options: Any = replace(self.plan.options, labels={**self.plan.options.labels, **own})
+            given = variant_of(options).render(replace(self.plan, options=options))
         else:
             given = [item for _, item in objects_of(self.manifest)]
         # Only labels and annotations change; a copy of all tasks would take longer than the rest of the plan.
         job_object, *companions = ({**item, "metadata": dict(item["metadata"])} for item in given)
-        app = {} if self.session is None else app_labels(self.session)
-        job_object["metadata"]["labels"] = {
-            **(job_object["metadata"].get("labels") or {}),
-            labels.LAUNCH: self.owner,
-            **app,
-        }
+        job_object["metadata"]["labels"] = {**(job_object["metadata"].get("labels") or {}), **own}
         _annotate(job_object, {labels.RUN: self.record.hash, **_digest_note(self.plan.options)})
         for companion in companions:
             _annotate(companion, {labels.LAUNCH: self.owner, labels.RUN: self.record.hash})

@@ -136,13 +136,14 @@ def prepare_app(
         organization=choose_organization(backend, chosen.get("pulumi_organization")),
     )
     urn = f"urn:pulumi:{place.stack}::{place.project}::{component_type(scheduler)}::{plan.spec.name}"
+    user = current_user()
     state = LaunchState(
         name=plan.spec.name,
         owner=owner_digest(place.organization, place.project, place.stack, urn),
         at=context.now(),
         job_name=plan.job_name,
         cluster=identity,
-        user=current_user(),
+        user=user,
         plan=plan,
     )
     registration = prepare(plan.spec, plan.options, state)
@@ -162,7 +163,7 @@ def prepare_app(
         kubeconfig=absolute_kubeconfig(chosen.get("kubeconfig")),
         kube_context=chosen.get("kube_context"),
         session=session,
-        user=state.user,
+        user=user,
         name=registration.name,
         queue=queue,
         app=app,

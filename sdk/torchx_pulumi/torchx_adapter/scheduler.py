@@ -31,12 +31,8 @@ from torchx_pulumi.torchx_adapter.dryrun import (
     LOCAL_IMAGE,
     PulumiJob,
     check_app,
-    check_launch_options,
-    leaves_open,
     make_request,
-    namespace_of,
     validate,
-    with_discovered,
 )
 from torchx_pulumi.torchx_adapter.launch import launch_app
 from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
@@ -120,7 +116,6 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         # Only `Runner.dryrun` comes here, and then has the workspaces of the same roles built.
         self._workspaces.expect_dry_run(app.roles)
         check_app(app, cfg, self._kind)
-        check_launch_options(app, cfg)
 
     def submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         """Return the request of an app; the app in it names images as pods will, and the caller's is left as it is."""
@@ -131,25 +126,13 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         config = self.run_opts().resolve(dict(cfg))
-        request = make_request(app, config, self._kind, self.session_name)
-        check_launch_options(app, config)
+        request = make_request(app, config, self._kind, self.session_name, lambda: self._cluster_of(config))
         for role, written in zip(app.roles, (request.app or {})["roles"], strict=True):
             if role.image.startswith(LOCAL_IMAGE):
                 role.image = written["image"]
-        return AppDryRunInfo(self._asked(request, config), repr)
-
-    def _asked(self, request: PulumiJob, config: Mapping[str, Any]) -> PulumiJob:
-        """Ask the cluster what was left open, and to judge the request; a cluster that does not answer is a warning."""
-        try:
-            if leaves_open(request, config):
-                request = with_discovered(request, self._cluster_of(config))
-            if config.get("validate_spec"):
-                where = namespace_of(request.resource, config.get("namespace") or "default")
-                validate(request, self._cluster_of(config), where)
-        except ClusterError as error:
-            what = "not validated" if config.get("validate_spec") else "not completed"
-            logger.warning("the request was %s: %s", what, error)
-        return request
+        if config.get("validate_spec"):
+            validate(request, lambda: self._cluster_of(config), config.get("namespace") or "default")
+        return AppDryRunInfo(request, repr)
 
     def _cluster_of(self, config: Mapping[str, Any]) -> Cluster:
         return self._context.cluster(config.get("kubeconfig"), config.get("kube_context"))
