@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"volcano": {"queue": "test"}, "mcad": {"co
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the jobs that are planned."""
     names: list[str] = []
     plan = SchedulerBackend.plan
@@ -32,7 +31,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return plan(self, spec, *given, **named)
 
     monkeypatch.setattr(SchedulerBackend, "plan", counted)
-    yield names
+    return names
 
 
 @pytest.mark.parametrize("scheduler", OPTIONS)
