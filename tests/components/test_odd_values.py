@@ -31,3 +31,12 @@ def test_an_argument_of_an_odd_type_is_refused_by_name(engine: Any, name: str) -
         engine.run(lambda: VolcanoTrainingJob("train", {"queue": "default", "roles": [ROLE], **args}))
     assert message in str(caught.value)
     assert engine.mocks.resources == []
+
+
+def test_all_problems_of_a_job_that_can_be_read_are_in_one_message(engine: Any) -> None:
+    wrong = {**ROLE, "image": "A B:1", "num_replicas": 0, "args": ["${app_idd}"], "resource": {"cpu": -2, "gpu": -3}}
+    with pytest.raises(pulumi.RunError) as caught:
+        engine.run(lambda: VolcanoTrainingJob("train", {"queue": "No Queue", "roles": [wrong]}))
+    for path in ("image", "num_replicas", "args[0]", "resource.cpu", "resource.gpu"):
+        assert f"roles[0].{path}: " in str(caught.value)
+    assert "queue: " in str(caught.value)
