@@ -88,7 +88,7 @@ def launch_app(
     _, chosen = split_options(request.config or {})
     progress = logger.debug if chosen.get("quiet") else logger.info
     check_provider(lambda warning: logger.warning("%s", warning))
-    cluster = context.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
+    cluster = context.chosen_cluster(chosen)
     app = prepare_app(context, request, plan, session, cluster)
     entry = app.app_entry
     earlier = _decide(lookup, request, entry, cluster, progress)

@@ -71,7 +71,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._workspaces = Workspaces(docker_client=docker_client)
         self._observations = SharedObservations(context, self._reread)
         self._poll_limits = PollLimits(context.clock)
-        self._lookup = AppLookup(context=context, scheduler=scheduler, ambient=self._ambient)
+        self._lookup = AppLookup(context=context, scheduler=scheduler)
         self._logs = AppLogs(
             context=context,
             scheduler=scheduler,
@@ -126,16 +126,17 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         config = self.run_opts().resolve(dict(cfg))
-        request = make_request(app, config, self._kind, self.session_name, lambda: self._cluster_of(config))
+
+        def cluster() -> Cluster:
+            return self._context.chosen_cluster(config)
+
+        request = make_request(app, config, self._kind, self.session_name, cluster)
         for role, written in zip(app.roles, (request.app or {})["roles"], strict=True):
             if role.image.startswith(LOCAL_IMAGE):
                 role.image = written["image"]
         if config.get("validate_spec"):
-            validate(request, lambda: self._cluster_of(config), config.get("namespace") or "default")
+            validate(request, cluster, config.get("namespace") or "default")
         return AppDryRunInfo(request, repr)
-
-    def _cluster_of(self, config: Mapping[str, Any]) -> Cluster:
-        return self._context.cluster(config.get("kubeconfig"), config.get("kube_context"))
 
     def _validate(self, app: Any, scheduler: str, cfg: Any = None) -> None:
         """Leave the checks to the dry run, which reports all problems at once; an unset resource is allowed."""
