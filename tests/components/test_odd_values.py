@@ -17,9 +17,9 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
     "a set as a name": ({"queue": frozenset("a")}, "queue: must be a text, found frozenset"),
     "bytes in a mapping": ({"labels": {"team": b"a"}}, "labels[team]: must be a text, found bytes"),
     "an endless number": ({"efa_device_count": 10**400}, "efa_device_count: must be a whole number, found int"),
-    "a number as an image": ({"roles": [{**ROLE, "image": 5}]}, "roles[0].image: must be a text, found int"),
+    "a number as an image": ({"roles": [{**ROLE, "image": 5.0}]}, "roles[0].image: must be a text, found float"),
     "a number in env": ({"roles": [{**ROLE, "env": {"A": 1}}]}, "roles[0].env[A]: must be a text, found int; write it"),
-    "a boolean in args": ({"roles": [{**ROLE, "args": [True]}]}, "roles[0].args: must be a text, found bool"),
+    "a number in args": ({"roles": [{**ROLE, "args": [5]}]}, "roles[0].args: must be a text, found int"),
     "a number of too many digits": ({"efa_device_count": 10**5000}, "efa_device_count: must be a whole number"),
 }
 

@@ -135,8 +135,8 @@ def test_what_other_languages_send_is_taken_for_what_was_meant(engine: Any) -> N
         role={
             "numReplicas": 2.0,
             "minReplicas": 1.0,
-            "env": {"A": "1", "B": "true", "C": "0.5"},
-            "args": ["3"],
+            "env": {"A": 1.0, "B": True, "C": 0.5},
+            "args": [3.0],
             "portMap": {"http": 80.0},
             "resource": {"gpu": 1.0, "memoryMb": 2000.0},
         }
