@@ -27,13 +27,7 @@ from torchx_pulumi.torchx_adapter.app_json import read_app_json, write_app
 from torchx_pulumi.torchx_adapter.app_logs import AppLogs
 from torchx_pulumi.torchx_adapter.cancel import Order
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.dryrun import (
-    LOCAL_IMAGE,
-    PulumiJob,
-    check_app,
-    make_request,
-    validate,
-)
+from torchx_pulumi.torchx_adapter.dryrun import LOCAL_IMAGE, PulumiJob, check_app, make_request, validate
 from torchx_pulumi.torchx_adapter.launch import launch_app
 from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
