@@ -173,6 +173,10 @@ def prepare(spec: JobSpec, options: Options, state: LaunchState) -> Registration
     digests = field_digests(spec, options, rerun=state.rerun)
     hash_ = run_hash(digests, replicas, spec, options, rerun=state.rerun, version=IDENTITY_VERSION)
     job_name = state.job_name or names.job_name(state.name, hash_, state.owner, tail=backend.name_tail(spec, options))
+    tasks = backend.choose_layout(spec, options).tasks
+    if state.plan is not None and all(task.count == 1 for role in state.plan.roles for task in role.tasks):
+        # In an app's record, layout `role` with single replicas is layout `replica`, which renders the same.
+        tasks = None
     record = RunRecord(
         app_id=job_name,
         job_name=job_name,
@@ -185,7 +189,7 @@ def prepare(spec: JobSpec, options: Options, state: LaunchState) -> Registration
         launched_at=state.at.isoformat(timespec="seconds"),
         identity_version=IDENTITY_VERSION,
         cluster=state.cluster,
-        tasks=backend.choose_layout(spec, options).tasks,
+        tasks=tasks,
         image_digests=recorded_digests(spec),
     )
     plan = state.plan or plan_job(spec, options, job_name)
