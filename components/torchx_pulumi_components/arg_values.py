@@ -44,6 +44,9 @@ _SHAPES: Mapping[type, type] = {
 }
 """Nested objects of a role by the class that they are read to."""
 
+_TEXTS = ("name", "image", "entrypoint")
+"""Fields of a role in whose place other languages have no number either."""
+
 _CHOICES: Mapping[str, type[Enum]] = {"kind": shapes.MountKind, "retry_policy": shapes.RetryPolicy}
 """Fields of text with few values."""
 
@@ -128,11 +131,14 @@ class ArgumentReader(TypedReader):
         return self.other(hint, path, "is missing")
 
     def text(self, value: Any, path: str) -> str:
-        """Return a text; numbers and booleans become texts."""
+        """Return a text; numbers and booleans of other languages become texts, but for names and images of roles."""
         if _field(path) in _CHOICES:
             return str(self.choice(_CHOICES[_field(path)], value, path).value)
         if isinstance(value, _NO_TEXT) or value is None:
             return str(self.other(str, path, f"must be a text, found {_found(value)}"))
+        is_pythons = type(value) is int
+        if path.startswith("roles[") and (is_pythons or (_field(path) in _TEXTS and not isinstance(value, str))):
+            return str(self.other(str, path, f"must be a text, found {_found(value)}; write it in quotes"))
         return as_text(value)
 
     def whole(self, value: Any, path: str) -> int:

@@ -222,7 +222,7 @@ class Construction:
         launch = await self._jobs.plan(plan)
         check_protected(self.name, launch, protected=is_protected(opts))
         if launch.decision.action is Action.IGNORE:
-            marked = MarkedPlan(leaves=self.leaves, plan=launch.plan, kept=state.outputs)
+            marked = MarkedPlan(leaves=self.leaves, registration=launch.registration, kept=state.outputs)
         else:
             changed = self._read_other(self.leaves.changed(self.resolved)) if self.leaves.secret_places else None
             marked = mark_plan(self.leaves, launch, args, changed, other)

@@ -12,16 +12,14 @@ from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.apps.ownership import is_of_launch, owns, run_hash_of, run_of_record
 from torchx_pulumi.kube import PodReader
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
-from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
 from torchx_pulumi.runs.identity import field_digests, is_in_place, owner_digest
-from torchx_pulumi.runs.registration import recorded_digests
+from torchx_pulumi.runs.registration import LaunchState, Registration, prepare
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, plan_job, replicas_of, variant_of
@@ -39,10 +37,8 @@ from torchx_pulumi_components.stack_state import StackState, plain
 class Launch:
     """A decision about a job, with all that a component registers because of it."""
 
-    plan: JobPlan[Any]
+    registration: Registration
     decision: Decision
-    run: RunRecord
-    """The record of the run."""
     intent: RunRecord
     """The record that is registered before the job object."""
     look: Look | None = None
@@ -64,6 +60,16 @@ class Launch:
     """Resource name -> import id of the objects that `unrecorded` finds."""
     cluster: ClusterIdentity | None = None
     """The cluster of the run. None: not known."""
+
+    @property
+    def plan(self) -> JobPlan[Any]:
+        """Return the plan of the run."""
+        return self.registration.plan
+
+    @property
+    def run(self) -> RunRecord:
+        """Return the record of the run."""
+        return self.registration.record
 
     @property
     def observed(self) -> ObservedObjects:
@@ -141,12 +147,11 @@ class LaunchPlanner:
     def _plan_launch(self) -> Launch:
         args, state = self.args, self.state
         last, observed, interrupted = self._last_run()
-        new = self._new_run()
-        if last is None:
-            observed = self._observe(new.namespace, new.job_name, None)
-        new_name = new.job_name
         # A job that cannot be planned is refused with all its problems, before any message about a change.
-        self._plan(new)
+        prepared = self._prepare()
+        new, new_name = prepared.record, prepared.record.job_name
+        if last is None:
+            observed = self._observe(new.namespace, new_name, None)
         undecided = undecided_fields(new.digests, self.other, IDENTITY_VERSION) if self.unknown else set()
         desired = new if last is None else self._desired_run(last, new, undecided)
         cluster = find_cluster(self.name, self.cluster, last or state.intent, state, observed.job_object)
@@ -173,9 +178,10 @@ class LaunchPlanner:
         )
         self._refuse(decision, last, new_name, status, owned=owned)
         if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
-            launch = self._launched(decision, last, new, look)
+            launch = self._launched(decision, last, prepared, look)
         else:
-            launch = self._kept(decision, last, replace(last, replicas=new.replicas, digests=desired.digests), look)
+            updated = replace(last, replicas=new.replicas, digests=desired.digests)
+            launch = self._kept(decision, last, updated, prepared, look)
             launch = replace(launch, answer=answer)
         launch = self._with_cluster(launch, last, cluster)
         if launch.launching and last is not None and (new.namespace, new_name) != (last.namespace, last.job_name):
@@ -261,29 +267,30 @@ class LaunchPlanner:
         hash_ = run_hash(digests, launched, args.spec, args.options, rerun=rerun, version=version)
         return replace(new, digests=digests, hash=hash_, launched=launched)
 
-    def _new_run(self) -> RunRecord:
-        """Return the run that a launch would create: the same whatever ran before it."""
+    def _prepare(self) -> Registration:
+        """Return what a launch would register: the same whatever ran before it."""
         args, state = self.args, self.state
-        rerun = args.settings.rerun
-        replicas = {role.name: role.num_replicas for role in args.spec.roles}
-        digests = field_digests(args.spec, args.options, rerun=rerun, version=IDENTITY_VERSION)
-        run = run_hash(digests, replicas, args.spec, args.options, rerun=rerun, version=IDENTITY_VERSION)
-        tail = backend_of(args.options).name_tail(args.spec, args.options)
-        name = args.settings.job_name or names.job_name(self.name, run, self.owners()[0], tail=tail)
         attempts = [run.attempt for run in (state.record, state.intent) if run is not None]
-        return RunRecord(
-            app_id=name,
-            job_name=name,
-            namespace=args.options.namespace,
-            hash=run,
-            digests=digests,
-            launched=replicas,
-            replicas=replicas,
+        roles = (plain(state.outputs).get("declared") or {}).get("roles") or ()
+        app = state.app or {}
+        surroundings = LaunchState(
+            name=self.name,
+            owner=self.owners()[0],
+            at=self.now,
+            job_name=args.settings.job_name,
+            rerun=args.settings.rerun,
             attempt=max(attempts, default=0) + 1,
-            launched_at=self.now.isoformat(timespec="seconds"),
-            identity_version=IDENTITY_VERSION,
-            tasks=backend_of(args.options).choose_layout(args.spec, args.options).tasks,
-            image_digests=recorded_digests(args.spec),
+            # None: a program launched the app.
+            user=app.get("user"),
+        )
+        try:
+            prepared = prepare(args.spec, args.options, surroundings)
+        except InvalidJobError as error:
+            raise invalid_job(self.name, in_words_of_args(error.problems)) from error
+        return replace(
+            prepared,
+            session=None if state.app is None else str(app.get("session") or ""),
+            digests={role["image"]: role["digest"] for role in roles if role.get("digest")},
         )
 
     def owners(self) -> list[str]:
@@ -326,22 +333,25 @@ class LaunchPlanner:
         if observed.job_object is not None and not self._is_ours(None, observed.job_object):
             raise DeployError(foreign_object(variant_of(options).job_object.kind, options.namespace, name))
 
-    def _launched(self, decision: Decision, last: RunRecord | None, new: RunRecord, look: Look) -> Launch:
+    def _launched(self, decision: Decision, last: RunRecord | None, prepared: Registration, look: Look) -> Launch:
         """Return the launch of a new run, or of a run without a record that is kept."""
         kept, observed = decision.action is Action.KEEP, look.objects or ObservedObjects()
-        run = run_as_launched(new, self.args, observed) if kept and observed.job_object is not None else new
-        if kept and self.importing:
-            run = replace(run, imported=True)
+        if kept:
+            run = prepared.record
+            run = run if observed.job_object is None else run_as_launched(run, self.args, observed)
+            run = replace(run, imported=True) if self.importing else run
+            prepared = replace(prepared, record=run, plan=self._plan_kept(run))
         return Launch(
-            plan=self._plan(run, kept=kept),
+            registration=prepared,
             decision=decision,
-            run=run,
-            intent=replace(run, uid=None),
+            intent=replace(prepared.record, uid=None),
             look=look if kept else None,
             ended=last if observed.job_object is not None and not kept else None,
         )
 
-    def _kept(self, decision: Decision, last: RunRecord, updated: RunRecord, look: Look) -> Launch:
+    def _kept(
+        self, decision: Decision, last: RunRecord, updated: RunRecord, prepared: Registration, look: Look
+    ) -> Launch:
         """Return a run that is kept, ignored, or over and gone; `updated` is its record with the desired fields."""
         state = self.state
         run = replace(updated, uid=look.uid) if decision.action is Action.KEEP else last
@@ -353,11 +363,10 @@ class LaunchPlanner:
             outputs = plain(state.outputs) if last is state.record else {}
             plan = plan_as_launched(self.name, last, self.args, state.job, outputs)
         else:
-            plan = self._plan(run, kept=True)
+            plan = self._plan_kept(run)
         return Launch(
-            plan=plan,
+            registration=replace(prepared, plan=plan, record=run),
             decision=decision,
-            run=run,
             intent=intent,
             look=look,
             confirmed=state.record if state.record is not None and state.record.attempt == run.attempt else None,
@@ -376,31 +385,18 @@ class LaunchPlanner:
             intent = replace(intent, cluster=run.cluster)
         elif run.cluster is None and run != last:
             run = replace(run, cluster=known)
-        return replace(launch, run=run, intent=intent, cluster=run.cluster or known)
+        registration = replace(launch.registration, record=run)
+        return replace(launch, registration=registration, intent=intent, cluster=run.cluster or known)
 
-    def _plan(self, run: RunRecord, *, kept: bool = False) -> JobPlan[Any]:
-        """Plan a run, with our labels and annotations on the job object; one that is kept in the layout that it has."""
-        args, app = args_of_run(self.args, run), self.state.app
-        options, spec = args.options, args.spec
-        own = {labels.LAUNCH: self.owners()[0]}
-        if app is not None:
-            # By these `torchx list` finds an app that `torchx run` launched.
-            own |= {
-                labels.LAUNCHER: labels.LAUNCHER_VALUE,
-                labels.SESSION: names.label_value(str(app.get("session") or "")),
-            }
-        own_options: Any = replace(
-            options,
-            # A run that is kept is where it is, also while the namespace among the arguments is unknown.
-            namespace=run.namespace,
-            labels={**options.labels, **own},
-            annotations={**options.annotations, labels.RUN: run.hash},
-        )
-        roles = {role.name for role in spec.roles}
+    def _plan_kept(self, run: RunRecord) -> JobPlan[Any]:
+        """Plan a run that is kept, in the layout that it has."""
+        args = args_of_run(self.args, run)
+        # It is where it is, also while the namespace among the arguments is unknown.
+        options: Any = replace(args.options, namespace=run.namespace)
+        roles = {role.name for role in args.spec.roles}
         launched = {name: count for name, count in run.launched.items() if name in roles}
-        tasks = (run.tasks or {}) if kept else None
         try:
-            return plan_job(spec, own_options, run.job_name, launched=launched, tasks=tasks)
+            return plan_job(args.spec, options, run.job_name, launched=launched, tasks=run.tasks or {})
         except InvalidJobError as error:
             raise invalid_job(self.name, in_words_of_args(error.problems)) from error
 

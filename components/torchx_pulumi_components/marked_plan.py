@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import InvalidJobError
-from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.schedulers import plan_job, variant_of
 
 from torchx_pulumi_components.input_resolution import Leaves, is_placeholder
@@ -16,36 +15,33 @@ from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.read_args import ParsedArgs
 from torchx_pulumi_components.recorded_images import args_of_run
 
-OWN_LABELS = (labels.LAUNCH, labels.LAUNCHER, labels.SESSION)
-"""Labels that a component adds to those among the arguments."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkedPlan:
-    """The plan of a run, and the plans that show which values are secret or unknown."""
+    """What is registered for a run, and with other plans, which show which values are secret or unknown."""
 
     leaves: Leaves
-    plan: JobPlan[Any]
-    changed: JobPlan[Any] | None = None
-    """The plan of the same run with other values in the secret places. None: there is no such plan."""
-    other: JobPlan[Any] | None = None
-    """The plan of the same run with other values in the unknown places, and with another name where that depends on
-    them. None: nothing is unknown."""
+    registration: Registration
+    changed: Registration | None = None
+    """The same run with other values in the secret places. None: they are refused."""
+    other: Registration | None = None
+    """The same run with other values in the unknown places, and with another name where that depends on them. None:
+    nothing is unknown."""
     blind: bool = False
     """Such other values are refused, and `other` has another name only."""
     kept: Mapping[str, Any] | None = None
     """Outputs in the state, with marks of secrets, of a run that is kept as it was launched. None: it is not."""
 
-    def of(self, build: Callable[[JobPlan[Any]], Any], built: Any = None) -> Any:
-        """Return what is built from the plan, with marks.
+    def of(self, build: Callable[[Registration], Any], built: Any = None) -> Any:
+        """Return what is built from the registration, with marks.
 
         Where a choice that everything depends on is secret, a scheduler for example, all of it is.
 
         Args:
-            build: Takes a plan.
-            built: What it returned for this plan. None: it is called.
+            build: Takes a registration.
+            built: What it returned for this one. None: it is called.
         """
-        value = build(self.plan) if built is None else built
+        value = build(self.registration) if built is None else built
         leaves = self.leaves
         if self.kept is not None or not (leaves.secret_places or leaves.unknown):
             return value
@@ -60,9 +56,9 @@ class MarkedPlan:
         return [leaves.mark_object(*item, blind=blind) for item in items]
 
     @staticmethod
-    def _built(build: Callable[[JobPlan[Any]], Any], plan: JobPlan[Any] | None) -> Any:
+    def _built(build: Callable[[Registration], Any], registration: Registration | None) -> Any:
         try:
-            return None if plan is None else build(plan)
+            return None if registration is None else build(registration)
         except InvalidJobError:
             return None
 
@@ -83,16 +79,17 @@ def mark_plan(
         changed: The arguments with other values in the secret places. None: no place is secret, or they are refused.
         other: The arguments with other values in the unknown places. None: these are refused.
     """
-    plan = launch.plan
-    name, run = plan.job_name, plan.options.annotations[labels.RUN]
-    marked = MarkedPlan(leaves=leaves, plan=plan, changed=_plan(changed, launch, name, run))
+    name, run = launch.plan.job_name, launch.run.hash
+    marked = MarkedPlan(
+        leaves=leaves, registration=launch.registration, changed=_registration(changed, launch, name, run)
+    )
     if not leaves.unknown:
         return marked
     if launch.launching and launch.undecided:
         # The name ends in the hash, which is not known either.
         name, run = name if launch.named else _another(name), _another(run)
-    planned = _plan(other, launch, name, run)
-    return replace(marked, other=planned or _plan(args, launch, name, run), blind=planned is None)
+    planned = _registration(other, launch, name, run)
+    return replace(marked, other=planned or _registration(args, launch, name, run), blind=planned is None)
 
 
 def _another(name: str) -> str:
@@ -100,8 +97,8 @@ def _another(name: str) -> str:
     return f"{name[:-1]}{'1' if name.endswith('0') else '0'}"
 
 
-def _plan(args: ParsedArgs | None, launch: Launch, name: str, run: str) -> JobPlan[Any] | None:
-    """Plan other arguments as the launch planned the given ones, with the same numbers of replicas.
+def _registration(args: ParsedArgs | None, launch: Launch, name: str, run: str) -> Registration | None:
+    """Return what is registered of other arguments, planned as the given ones, with the same numbers of replicas.
 
     None: they are refused although the given ones are not, for example because they are not one of the allowed words.
     """
@@ -112,13 +109,7 @@ def _plan(args: ParsedArgs | None, launch: Launch, name: str, run: str) -> JobPl
     if not launch.launching and is_placeholder(args.options.namespace):
         # A run that is kept stays where it is.
         found["namespace"] = plan.namespace
-    ours = {key: plan.options.labels[key] for key in OWN_LABELS if key in plan.options.labels}
-    own: Any = replace(
-        args.options,
-        **found,
-        labels={**args.options.labels, **ours},
-        annotations={**args.options.annotations, labels.RUN: run},
-    )
+    own: Any = replace(args.options, **found)
     if variant_of(own) is not variant_of(plan.options):
         return None
     asked: Mapping[str, int] = {role.name: role.num_replicas for role in plan.spec.roles}
@@ -127,6 +118,7 @@ def _plan(args: ParsedArgs | None, launch: Launch, name: str, run: str) -> JobPl
     launched = {role.name: sum(task.count for task in role.tasks) for role in plan.roles if role.name in there}
     tasks = launch.run.tasks or {}
     try:
-        return plan_job(replace(args.spec, roles=tuple(roles)), own, name, launched=launched, tasks=tasks)
+        other = plan_job(replace(args.spec, roles=tuple(roles)), own, name, launched=launched, tasks=tasks)
     except InvalidJobError:
         return None
+    return replace(launch.registration, plan=other, record=replace(launch.run, hash=run))

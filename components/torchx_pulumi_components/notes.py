@@ -35,7 +35,7 @@ def record_of(run: RunRecord, launch: Launch, marked: MarkedPlan, uid: Any = Non
     if launch.launching and launch.undecided:
         value["digests"] |= {path: unknown() for path in launch.undecided if path in value["digests"]}
         value |= {part: unknown() for part in ("hash", *(() if launch.named else ("app_id", "job_name")))}
-    namespace = marked.of(lambda plan: {"namespace": plan.namespace})["namespace"]
+    namespace = marked.of(lambda run: {"namespace": run.plan.namespace})["namespace"]
     if is_marked((marked.kept or {}).get("namespace")):
         value["namespace"] = pulumi.Output.secret(value["namespace"])
     elif isinstance(namespace, pulumi.Output):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,15 +13,14 @@ from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.cluster_identity import write_identity
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.requested import write_requested
-from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.registration import planned_outputs, planned_role, pod_group_objects
+from torchx_pulumi.runs.registration import Registration, planned_role, pod_group_objects
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marked_plan import MarkedPlan
 from torchx_pulumi_components.resources import KubernetesObject
-from torchx_pulumi_components.stack_state import StackState, as_inputs, plain
+from torchx_pulumi_components.stack_state import StackState, as_inputs
 
 
 def run_outputs(
@@ -35,18 +35,10 @@ def run_outputs(
         state: The component in the stack's state.
         now: When the cluster was read.
     """
-    plan, stored = launch.plan, plain(state.outputs)
+    plan = launch.plan
     job_name, uid = _name_and_uid(launch, job_object)
-    roles = (stored.get("declared") or {}).get("roles") or ()
-    digests = {role["image"]: role["digest"] for role in roles if role.get("digest")}
-    # None: a program launched the app.
-    user = None if state.app is None else state.app.get("user")
-
-    def planned(plan: JobPlan[Any]) -> dict[str, Any]:
-        return planned_outputs(plan, build_declared(plan, spec_hash=launch.run.hash, created_by=user, digests=digests))
-
     outputs: dict[str, Any] = {
-        **marked.of(planned),
+        **marked.of(lambda run: replace(run, record=launch.run).outputs()),
         "uid": uid or "",
         "pod_groups": _pod_groups(plan, plan.roles, job_name, uid),
         "observed": _observed(launch, job_object, marked, now),
@@ -79,8 +71,8 @@ def role_outputs(launch: Launch, job_object: KubernetesObject | None, marked: Ma
     return found
 
 
-def _planned_role(index: int, uids: Mapping[str, str]) -> Callable[[JobPlan[Any]], dict[str, Any]]:
-    return lambda plan: planned_role(plan, plan.roles[index], uids)
+def _planned_role(index: int, uids: Mapping[str, str]) -> Callable[[Registration], dict[str, Any]]:
+    return lambda run: planned_role(run.plan, run.plan.roles[index], uids)
 
 
 def _name_and_uid(launch: Launch, job_object: KubernetesObject | None) -> tuple[Any, Any]:

@@ -5,14 +5,13 @@ A run that is kept names the digests of its record, whatever is planned now. The
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.runs.registration import with_named_digests
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.read_args import ParsedArgs
@@ -27,21 +26,8 @@ def args_of_run(args: ParsedArgs, run: RunRecord) -> ParsedArgs:
     """
     recorded = run.image_digests or {}
     roles = [replace(role, image_digest=recorded.get(role.name)) for role in args.spec.roles]
-    annotations = _annotations(args.options.annotations, recorded)
-    options: Any = replace(args.options, annotations=annotations)
+    options = with_named_digests(args.options, recorded)
     return replace(args, spec=replace(args.spec, roles=roles), options=options)
-
-
-def _annotations(given: Mapping[str, str], recorded: Mapping[str, str]) -> Mapping[str, str]:
-    try:
-        noted = json.loads(given.get(labels.IMAGE_DIGESTS) or "{}")
-    except ValueError:
-        # The user set an annotation of this name.
-        return given
-    if not isinstance(noted, dict) or not noted.keys() & recorded.keys():
-        return given
-    known = {name: recorded.get(name, found) for name, found in noted.items()}
-    return {**given, labels.IMAGE_DIGESTS: json.dumps(known, sort_keys=True)}
 
 
 def digests_as_launched(wanted: ParsedArgs, observed: ObservedObjects) -> Mapping[str, str] | None:

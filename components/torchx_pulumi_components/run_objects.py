@@ -15,17 +15,16 @@ import pulumi
 import yaml
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
 from torchx_pulumi.model.object_fields import at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.registration import resource_names
+from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.schedulers import backend_of, variant_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marked_plan import MarkedPlan
-from torchx_pulumi_components.resources import STORED_POD_FIELDS, ChildOptions, type_token, with_annotations
+from torchx_pulumi_components.resources import STORED_POD_FIELDS, ChildOptions, type_token
 from torchx_pulumi_components.stack_state import StackState, plain
 
 ALL_FIELDS = ("metadata", "spec")
@@ -55,8 +54,8 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
         )
     if action is Action.DONE_AND_GONE and not _shows_ended_run(launch):
         return {}, children
-    rendered = variant.render(plan)
-    job_object, *companions = marked.of(variant.render, rendered)
+    rendered = launch.registration.objects()
+    job_object, *companions = marked.of(Registration.objects, rendered)
     if action is Action.DONE_AND_GONE:
         return {name: job_object}, replace(children, kept_fields=ALL_FIELDS)
     if action is Action.KEEP:
@@ -69,18 +68,11 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
             job_object = {**job_object, **marked.leaves.mark_texts(_unchanged(launch.observed.job_object))}
     if launch.replaces_job_object:
         children = replace(children, replaces_job_object=True)
-    own = {
-        labels.LAUNCH: plan.options.labels[labels.LAUNCH],
-        **marked.of(lambda plan: {labels.RUN: plan.options.annotations[labels.RUN]}),
-    }
-    manifests = [job_object]
-    for item in companions:
-        annotations = with_annotations(item["metadata"].get("annotations") or {}, own)
-        manifests.append({**item, "metadata": {**item["metadata"], "annotations": annotations}})
+    resources, manifests = launch.registration.resource_names(rendered), [job_object, *companions]
     missing = launch.missing_pods()
     objects = {
         resource: manifest
-        for resource, manifest, known in zip(resource_names(name, plan, rendered), manifests, rendered, strict=True)
+        for resource, manifest, known in zip(resources, manifests, rendered, strict=True)
         if (known["kind"], known["metadata"]["name"]) not in {("Pod", pod) for pod in missing}
     }
     return objects, children
@@ -137,7 +129,8 @@ def _stored_objects(name: str, launch: Launch, state: StackState) -> dict[str, M
     plan, run = launch.plan, launch.run
     job_object, *companions = variant_of(plan.options).render(plan)
     found = {name: _bare(job_object, run.job_name, run.namespace)}
-    for resource, manifest in zip(resource_names(name, plan, [job_object, *companions])[1:], companions, strict=True):
+    resources = launch.registration.resource_names([job_object, *companions])
+    for resource, manifest in zip(resources[1:], companions, strict=True):
         child = (type_token(manifest["apiVersion"], manifest["kind"]), resource.removeprefix(name))
         # All of the metadata is secret where an argument is.
         stored = (plain((state.children.get(child) or {}).get("metadata")) or {}).get("name")

@@ -17,7 +17,6 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.registration import resource_names
 from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import backend_of, variant_of
 from torchx_pulumi.schedulers.manifest_objects import objects_of
@@ -157,7 +156,7 @@ def _objects(
     """Yield resource name, kind and manifest of a run's objects, the job object first, and what the state has."""
     plan = launch.plan
     rendered = objects_of({"kind": "List", "items": variant_of(plan.options).render(plan)})
-    names = resource_names(name, plan, [manifest for _, manifest in rendered])
+    names = launch.registration.resource_names([manifest for _, manifest in rendered])
     for resource, (kind, manifest) in zip(names, rendered, strict=True):
         child = (type_token(kind.api_version, kind.kind), resource.removeprefix(name))
         yield resource, kind, manifest, state.children.get(child)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -18,9 +17,9 @@ from torchx_pulumi.images import (
     push_local,
     refuse_local_only,
 )
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
 from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.runs.registration import digest_note
 from torchx_pulumi_components.images import build_in_up
 from torchx_pulumi_components.job_construction import spec_of
 
@@ -68,7 +67,7 @@ class Images:
         """Return the annotation of the job object. Empty: no digest is known."""
         images = {role.name: role.pod_image for role in self.spec.roles}
         found = {name: self.digests[image] for name, image in images.items() if image in self.digests}
-        return {labels.IMAGE_DIGESTS: json.dumps(found, sort_keys=True)} if found else {}
+        return digest_note(found)
 
 
 def read_image_config(settings: Settings, root: Path) -> ImageConfig:

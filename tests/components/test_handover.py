@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.app_entry import read_entry, write_entry
-from torchx_pulumi.runs.driver import Launched, LaunchRequest
+from torchx_pulumi.runs.driver import Launched
 from torchx_pulumi.runs.eject import project_files
-from torchx_pulumi.runs.registration import plan_registration
+from torchx_pulumi.runs.registration import Registration, plan_registration
 from torchx_pulumi.testing import KNOWN, FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -41,9 +41,9 @@ class RememberingDriver(FakeDriver):
 
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster)
-        self.orders: list[LaunchRequest] = []
+        self.orders: list[Registration] = []
 
-    def launch(self, order: LaunchRequest, *given: Any, **named: Any) -> Launched:
+    def launch(self, order: Registration, *given: Any, **named: Any) -> Launched:
         self.orders.append(order)
         return super().launch(order, *given, **named)
 

@@ -16,18 +16,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.inputs.rendering import plan_app, render_plan
+from torchx_pulumi.inputs.rendering import plan_app
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
-from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import field_digests, owner_digest
+from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.stack_state.backend import stack_name
 from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi_stacks.engine.work_dir import place_key
 
 from tests.e2e.project import eventually
+from tests.unit.builders import registration_of
 
 FAKE_NODE = {
     "node_selector": {"torchx-pulumi/node": "fake"},
@@ -37,7 +38,7 @@ FAKE_NODE = {
 
 def make_order(
     namespace: str, name: str, backend: str, kubeconfig: str, *, queue: str = "default", gang: str = "job", **entry: Any
-) -> LaunchRequest:
+) -> Registration:
     """Make an order of two replicas on fake nodes; the same one each time for the same arguments."""
     role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "num_replicas": 2, **FAKE_NODE}
     app = {"name": "train", "roles": [role]}
@@ -69,7 +70,7 @@ def make_order(
         owner=this_process(),
         ambient_kubeconfig=kubeconfig,
     )
-    return LaunchRequest(entry=replace(made, **entry), plan=plan, manifest=render_plan(plan))
+    return registration_of(replace(made, **entry), plan)
 
 
 def processes_of(key: str) -> list[int]:

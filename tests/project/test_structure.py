@@ -237,8 +237,8 @@ def test_no_two_classes_have_one_name() -> None:
 
 # Few types describe one run between `schedule()` or a component and the engine.
 
-RUN_TYPES = {"RunEntry", "RunRecord", "LaunchRequest", "Launch", "RegistrationPlan"}
-"""Index entry, record, request to the driver, decision (of the adapter and of a component), and what is registered."""
+RUN_TYPES = {"RunEntry", "RunRecord", "LaunchState", "Registration", "Launch", "RegistrationPlan"}
+"""Index entry, record, surroundings of a launch, what it registers, a component's decision, an app's as JSON."""
 
 READERS_OF_RUNS = {"StackState", "MarkedPlan", "_ArchivedLog", "_AppLog", "_SharedSource"}
 """A component in the stack's state; a plan with marks of its secret values; the logs of a run."""

@@ -25,7 +25,6 @@ from torchx_pulumi.model.app_entry import RunEntry, Stage, read_entry
 from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.outputs.building import build_observed
-from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.eject import project_files
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import read_noted, write_noted
@@ -36,7 +35,7 @@ from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob, make_request
-from torchx_pulumi.torchx_adapter.launch import make_entry
+from torchx_pulumi.torchx_adapter.launch import prepare_app
 from torchx_pulumi.torchx_adapter.run_opts import run_options
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
@@ -210,11 +209,11 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     cluster = FakeCluster(needed())
     index = RunIndex(folder / "runs")
     context = AdapterContext(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
-    entry = replace(make_entry(context, request, plan, job.session, cluster), owner=None)
+    order = prepare_app(context, request, plan, job.session, cluster)
+    entry = replace(order.app_entry, owner=None)
     if job.ambient is not None:
         entry = replace(entry, ambient_kubeconfig=job.ambient[0], ambient_context=job.ambient[1])
-    order = LaunchRequest(entry=entry, plan=plan, manifest=request.resource, digests=job.digests)
-    ready = plan_registration(order, NOW)
+    ready = plan_registration(replace(order, entry=entry, digests=job.digests), NOW)
     index.add(entry)
     index.observe(entry, lambda _: observation_of(entry))
     launched = replace(entry, stage=Stage.LAUNCHED, uid=UID)

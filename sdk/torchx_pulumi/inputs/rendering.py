@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi.inputs.appdef import AppReader
@@ -39,7 +39,13 @@ def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: st
 
 
 def read_job_and_options(
-    app: Any, options: Mapping[str, Any], scheduler: str, *, app_id: object = None, is_named: bool = False
+    app: Any,
+    options: Mapping[str, Any],
+    scheduler: str,
+    *,
+    app_id: object = None,
+    is_named: bool = False,
+    others: Sequence[Problem] = (),
 ) -> tuple[JobSpec, Options]:
     """Read a job and its options.
 
@@ -49,6 +55,7 @@ def read_job_and_options(
         scheduler: Its name.
         app_id: Name of the job object.
         is_named: False: the name is made later, and its rules are checked with the plan.
+        others: Problems that were found elsewhere, for the same message.
 
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once, those of the rules included.
@@ -62,7 +69,7 @@ def read_job_and_options(
     spec = app_reader.read(JobSpec, app, "")
     chosen = options_reader.options(options)
     unread = [*problems, *app_reader.problems, *options_reader.problems]
-    problems = backend.find_problems(spec, chosen, unread, app_id=app_id, is_named=is_named)
+    problems = [*backend.find_problems(spec, chosen, unread, app_id=app_id, is_named=is_named), *others]
     if problems:
         raise invalid_job(spec.name or None, problems)
     return spec, chosen

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi.model.errors import invalid_job
@@ -47,7 +48,7 @@ class OptionsReader(TypedReader):
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
         """Return the options, or the fields of an option that has some; a text may be JSON, or its `TEXT_FIELD`."""
         if isinstance(value, str) and (field := getattr(kind, "TEXT_FIELD", None)):
-            value = self._parse(value, path) if _is_json(value) else {field: value}
+            value = self._parse(value, path, dict) if _is_json(value) else {field: value}
             if value is None:
                 return None
         if not isinstance(value, Mapping):
@@ -85,63 +86,87 @@ class OptionsReader(TypedReader):
 
     def whole(self, value: Any, path: str) -> int:
         """Return a whole number; 2.0 and "2" are 2."""
-        is_number = isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value.strip())
-        if is_number or (isinstance(value, float) and value.is_integer()):
+        value = _typed(value, int)
+        if isinstance(value, float) and value.is_integer():
             return int(value)
         return value if is_int(value) else self.other(int, path, f"{found(value)}, must be a whole number")
 
     def flag(self, value: Any, path: str) -> bool:
-        """Return a truth value; true and false may be text."""
-        words = {"true": True, "false": False}
-        return super().flag(words.get(value.strip().lower(), value) if isinstance(value, str) else value, path)
+        """Return a truth value; it may be text."""
+        return super().flag(_typed(value, bool), path)
 
     def items(self, hint: Any, value: Any, path: str) -> Sequence[Any]:
-        """Return a list; an option may also be a text: JSON, or words with commas between them."""
+        """Return a list; an option may also be a text: JSON, or words as `read_text` takes them."""
         if "[" in path:
             return super().items(hint, value, path)
-        if isinstance(value, str):
-            words = [word.strip() for word in value.split(",") if word.strip()]
-            value = self._parse(value, path) if _is_json(value) else words
-            if value is None:
-                return ()
-            return super().items(hint, value, path)
-        return super().items(hint, tuple(value) if isinstance(value, list) else value, path)
+        if not isinstance(value, str):
+            return super().items(hint, tuple(value) if isinstance(value, list) else value, path)
+        words = self._parse(value, path, list)
+        return () if words is None else super().items(hint, words, path)
 
     def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
-        """Return a mapping; an option may also be a text: JSON, `key=value,key=value` or `key:value,key:value`."""
+        """Return a mapping; an option may also be a text: JSON, or pairs as `read_text` takes them."""
         if isinstance(value, str) and (hint is str or _is_json(value)):
-            value = self._parse(value, path)
+            value = self._parse(value, path, dict)
             if value is None:
                 return {}
         return super().mapping(hint, value, path)
 
-    def _parse(self, text: str, path: str) -> Any:
-        """Return the value of JSON or of pairs. None, with a problem: the text is neither."""
+    def _parse(self, text: str, path: str, kind: type) -> Any:
+        """Return the value of JSON, or of a text as its type. None, with a problem: the text is neither."""
         try:
-            return json.loads(text) if _is_json(text) else read_pairs(filter(str.strip, text.split(",")))
+            return json.loads(text) if _is_json(text) else read_text(text, kind)
         except ValueError as error:
             what = f"valid JSON: {error}" if _is_json(text) else "name:value,name:value or name=value,name=value"
             self.refuse(path, f"is of type str, must be {what}")
             return None
 
 
+def _typed(value: Any, kind: type) -> Any:
+    """Return a text as its type; what is no text, or no text of the type, stays as it is."""
+    with contextlib.suppress(ValueError):
+        return read_text(value, kind) if isinstance(value, str) else value
+    return value
+
+
 def _is_json(text: str) -> bool:
     return text.lstrip().startswith(("{", "["))
 
 
-def read_pairs(words: Iterable[str]) -> dict[str, str]:
-    """Read `name=value` or, as TorchX writes it, `name:value`; the first of the two signs ends the name.
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def read_text(text: str, kind: type) -> Any:
+    """Read the text of an option as its type.
+
+    Items of lists and mappings are separated by commas or semicolons. In `name=value` or, as TorchX writes it,
+    `name:value`, the first of the two signs ends the name.
+
+    Args:
+        text: The text.
+        kind: `bool`, `int`, `list` (of texts), `dict` (of texts to texts), or `str`.
 
     Raises:
-        ValueError: A word has none of the two.
+        ValueError: It is not of this type.
 
-    >>> read_pairs(["team=a", "tier:b", "page=https://a.example"])
-    {'team': 'a', 'tier': 'b', 'page': 'https://a.example'}
+    >>> read_text("yes", bool), read_text("a;b", list), read_text("team=a,page:https://a.example", dict)
+    (True, ['a', 'b'], {'team': 'a', 'page': 'https://a.example'})
     """
-    pairs = [re.fullmatch(r"([^:=]*)[:=](.*)", word, re.DOTALL) for word in words]
-    if not all(pairs):
-        raise ValueError("must be name:value,name:value or name=value,name=value")
-    return {pair[1].strip(): pair[2].strip() for pair in pairs if pair}
+    if kind is bool:
+        if text.strip().lower() not in (*_TRUE, *_FALSE):
+            raise ValueError(f"{text!r} is neither true nor false")
+        return text.strip().lower() in _TRUE
+    if kind is int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
+            raise ValueError(f"{text!r} is no whole number")
+        return int(text)
+    words = [word.strip() for word in re.split("[,;]", text) if word.strip()]
+    if kind is dict:
+        pairs = [re.fullmatch(r"([^:=]*)[:=](.*)", word, re.DOTALL) for word in words]
+        if not all(pairs):
+            raise ValueError("must be name:value,name:value or name=value,name=value")
+        return {pair[1].strip(): pair[2].strip() for pair in pairs if pair}
+    return words if kind is list else text
 
 
 def _names_of(kind: type[Any]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterator, Mapping
 from string import Template
 
 RANK0_HOST_ENV = "TORCHX_RANK0_HOST"
@@ -21,6 +22,10 @@ FIELD_PATH = "[FIELD_PATH]"
 """Start of an environment value that is read from a field of the pod."""
 
 
+NEAR = 0.75
+"""Likeness, as of `difflib`, from which a name counts as a misspelled macro."""
+
+
 def macro_values(*, app_id: str, replica_id: str, rank0_env: str) -> dict[str, str]:
     """Return the macros of one replica and their values.
 
@@ -36,6 +41,22 @@ def macro_values(*, app_id: str, replica_id: str, rank0_env: str) -> dict[str, s
         "replica_id": replica_id,
         "rank0_env": rank0_env,
     }
+
+
+MACROS = tuple(macro_values(app_id="", replica_id="", rank0_env=""))
+
+
+def misspelled_macros(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each `${name}` of a text that is no macro and nearly the name of one, with that one.
+
+    >>> list(misspelled_macros("${app_idd} ${app_id} $${app_idd} ${HOME} $replica_ids"))
+    [('app_idd', 'app_id')]
+    """
+    if "${" in text:
+        for found in Template.pattern.finditer(text):
+            name = found["braced"] or ""
+            near = [] if name in MACROS else difflib.get_close_matches(name, MACROS, 1, NEAR)
+            yield from ((name, macro) for macro in near)
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:

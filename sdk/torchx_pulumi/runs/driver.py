@@ -7,33 +7,18 @@ passes the same contract suite.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
-from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 Still = Callable[[RunEntry], bool]
 """Returns whether a cached entry still describes the app."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchRequest:
-    """One app to launch."""
-
-    entry: RunEntry
-    """Its index entry, in stage LAUNCHING."""
-    plan: JobPlan[Any]
-    """The plan that outputs are built from."""
-    manifest: Manifest
-    """The objects to create, as the caller left them: one object, or a `List`. They are not rendered again."""
-    digests: Mapping[str, str] = field(default_factory=dict)
-    """Image reference to its digest. Images without an entry have no known digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +67,11 @@ class Forgotten(str, Enum):
 class Driver(Protocol):
     """Operations on the stacks of apps. Implementations: AutomationDriver, FakeDriver."""
 
-    def launch(self, request: LaunchRequest, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
+    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects in a stack of its own.
 
         Args:
-            request: The app.
+            app: The app, with its entry and its objects.
             progress: Takes lines of progress.
             check: Called before each step and while the launch waits.
 

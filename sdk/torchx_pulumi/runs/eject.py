@@ -18,10 +18,10 @@ from torchx_pulumi.inputs.appdef import EXTRAS_KEY, OVERLAY_KEY
 from torchx_pulumi.inputs.appfile import MOUNT_KEYS, RESOURCE_KEYS, ROLE_KEYS
 from torchx_pulumi.inputs.json_values import KEY_ORDER, in_key_order, is_text_only, read_value
 from torchx_pulumi.inputs.run_options import read_options
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.options import chosen_arguments
 from torchx_pulumi.model.redaction import MARK, is_redacted, without_password
+from torchx_pulumi.runs.registration import read_digest_note
 from torchx_pulumi.schedulers.registry import component_type
 
 _MARKED = ("metadata", "pod_overlay")
@@ -111,13 +111,7 @@ def _literal(value: Any) -> str:
 
 def _image_digests(entry: RunEntry, chosen: Mapping[str, Any]) -> dict[str, str]:
     """Return image of pods to digest for the images that were built or pushed for the app."""
-    try:
-        noted = json.loads((chosen.get("annotations") or {}).get(labels.IMAGE_DIGESTS) or "{}")
-    except ValueError:
-        # The user set an annotation of this name.
-        return {}
-    if not isinstance(noted, Mapping):
-        return {}
+    noted = read_digest_note(chosen.get("annotations") or {})
     found = {role["image"]: noted.get(role["name"]) for role in entry.declared.get("roles") or entry.app["roles"]}
     return {image: digest for image, digest in found.items() if isinstance(digest, str)}
 

@@ -1,22 +1,24 @@
-"""What is registered for a run, computed from its plan: names of resources and outputs. Pure.
+"""What a launch registers: `prepare` says it for `torchx run`, the components, the stack program and prerendered apps.
 
-`plan_registration` has all of it for an app that `torchx run` launches. Components use the parts, because values of
-their runs may be secret or unknown.
+`plan_registration` has all of it as plain JSON, for an app that `torchx run` launches. Components register the parts of
+a `Registration`, because values of their runs may be secret or unknown.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timezone
-from typing import Any
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
 
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import Stage, write_entry
+from torchx_pulumi.model.app_entry import RunEntry, Stage, write_entry
+from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord, write_record
 from torchx_pulumi.outputs.building import (
@@ -27,12 +29,14 @@ from torchx_pulumi.outputs.building import (
     build_observed,
     flatten,
 )
-from torchx_pulumi.planning.layout import RoleTasks
-from torchx_pulumi.runs.driver import LaunchRequest
+from torchx_pulumi.outputs.types import Declared
+from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.schedulers import ObservedObjects, replicas_of, variant_of
+from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, replicas_of, variant_of
 from torchx_pulumi.schedulers.manifest_objects import objects_of
+
+OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 def pod_names(plan: JobPlan[Any], role: RolePlan) -> list[str]:
@@ -41,56 +45,212 @@ def pod_names(plan: JobPlan[Any], role: RolePlan) -> list[str]:
     return [variant.pod_name(plan, task, position) for task, position in replicas_of(role)]
 
 
-def recorded_tasks(plan: JobPlan[Any]) -> RoleTasks | None:
-    """Return the tasks of a plan for its record. None: layout `replica`."""
-    if all(task.count == 1 for role in plan.roles for task in role.tasks):
-        return None
-    return {role.name: [task.index for task in role.tasks] for role in plan.roles}
-
-
 def recorded_digests(spec: JobSpec) -> Mapping[str, str] | None:
     """Return the digests that pods name after the tags of their images, for the record. None: they name none."""
     return {role.name: role.image_digest for role in spec.roles if role.image_digest is not None} or None
 
 
-def resource_names(name: str, plan: JobPlan[Any], objects: Sequence[Manifest]) -> list[str]:
-    """Return the names of the resources of a run's objects: the component's own, then by kind, a pod by its task.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchState:
+    """What a launch takes from its surroundings, beside the job and its options."""
+
+    name: str
+    """Name of the component."""
+    owner: str
+    """Value of the label by which objects are known as the component's (`identity.owner_digest`)."""
+    at: datetime
+    """When the launch was decided."""
+    job_name: str | None = None
+    """Name of the job object. None: of the name of the component and the hash of the run."""
+    rerun: str | None = None
+    """Text by which a run is launched again. None: not set."""
+    attempt: int = 1
+    """Number of the run in the component, from 1."""
+    cluster: ClusterIdentity | None = None
+    """The cluster. None: not known."""
+    user: str | None = None
+    """Who launches. None: not known."""
+    plan: JobPlan[Any] | None = None
+    """The plan, if it was made already, under `job_name`. None: it is made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What is registered for one run."""
+
+    name: str
+    """Name of the component."""
+    plan: JobPlan[Any]
+    record: RunRecord
+    owner: str
+    """As of `LaunchState`."""
+    user: str | None = None
+    """Who launched it. None: not known."""
+    session: str | None = None
+    """TorchX session whose labels the job object gets. None: it gets none, or has them already."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Image of pods to its digest, for images whose digest is known."""
+    manifest: Manifest | None = None
+    """The objects as the caller left them: one object, or a `List`. None: they are rendered from the plan."""
+    entry: RunEntry | None = None
+    """Index entry of the app, in stage LAUNCHING. None: a program launched the run."""
+
+    def objects(self) -> list[Manifest]:
+        """Return the objects, the job object first, with the labels and annotations that say whose they are.
+
+        Raises:
+            InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
+        """
+        own = {labels.LAUNCH: self.owner, **({} if self.session is None else app_labels(self.session))}
+        if self.manifest is None:
+            # A Service has the labels of the job object, too.
+            options: Any = replace(self.plan.options, labels={**self.plan.options.labels, **own})
+            given = variant_of(options).render(replace(self.plan, options=options))
+        else:
+            given = [item for _, item in objects_of(self.manifest)]
+        # Only labels and annotations change; a copy of all tasks would take longer than the rest of the plan.
+        job_object, *companions = ({**item, "metadata": dict(item["metadata"])} for item in given)
+        job_object["metadata"]["labels"] = {**(job_object["metadata"].get("labels") or {}), **own}
+        _annotate(job_object, {labels.RUN: self.record.hash, **_digest_note(self.plan.options)})
+        for companion in companions:
+            _annotate(companion, {labels.LAUNCH: self.owner, labels.RUN: self.record.hash})
+        return [job_object, *companions]
+
+    def resource_names(self, objects: Sequence[Manifest]) -> list[str]:
+        """Return the names of the resources of objects: the component's own, then by kind, a pod by its task."""
+        variant = variant_of(self.plan.options)
+        pods = (item for role in self.plan.roles for item in replicas_of(role)) if variant.makes_pods else ()
+        tasks = {variant.pod_name(self.plan, task, position): task.name for task, position in pods}
+        found = [self.name]
+        for manifest in objects[1:]:
+            object_name, kind = str(manifest["metadata"]["name"]), str(manifest["kind"])
+            # No name of an object has a dot, so that jobs `a` and `a-b` of a program have different names.
+            found.append(f"{self.name}.{tasks.get(object_name, object_name) if kind == 'Pod' else kind.lower()}")
+        return found
+
+    @property
+    def app_entry(self) -> RunEntry:
+        """Return the entry of an app. A program's run has none."""
+        if self.entry is None:
+            raise AssertionError(f"job {self.name!r} was launched by a program; it has no entry")
+        return self.entry
+
+    @property
+    def declared(self) -> Declared:
+        """Return the output `declared`."""
+        return build_declared(self.plan, spec_hash=self.record.hash, created_by=self.user, digests=self.digests)
+
+    def outputs(self) -> dict[str, Any]:
+        """Return the outputs of the component that depend on the plan alone."""
+        plan, variant = self.plan, variant_of(self.plan.options)
+        return {
+            "app_id": f"{plan.namespace}:{plan.job_name}",
+            "app_handle": app_handle(plan.options.scheduler, plan.namespace, plan.job_name),
+            "job_name": plan.job_name,
+            "namespace": plan.namespace,
+            "service": variant.service(plan),
+            "pod_names": [pod for role in plan.roles for pod in pod_names(plan, role)],
+            "rank0_host": variant.rank0_host(plan),
+            "images": {role.name: role.image for role in plan.roles},
+            "declared": self.declared,
+        }
+
+
+def prepare(spec: JobSpec, options: Options, state: LaunchState) -> Registration:
+    """Return what a new launch of a job registers: the same whatever ran before it.
+
+    The job is planned once; only the hash of the run renders a job of other names and fewer replicas.
 
     Args:
-        name: Name of the component.
-        plan: The plan.
-        objects: The run's objects, the job object first.
+        spec: The job.
+        options: Its options in force, those that were discovered in the cluster included.
+        state: Surroundings of the launch.
+
+    Raises:
+        InvalidJobError: The job cannot be planned; all problems at once.
     """
-    variant = variant_of(plan.options)
-    pods = (item for role in plan.roles for item in replicas_of(role)) if variant.makes_pods else ()
-    tasks = {variant.pod_name(plan, task, position): task.name for task, position in pods}
-    found = [name]
-    for manifest in objects[1:]:
-        object_name, kind = str(manifest["metadata"]["name"]), str(manifest["kind"])
-        # No name of an object has a dot, so that jobs `a` and `a-b` of a program have different names.
-        found.append(f"{name}.{tasks.get(object_name, object_name) if kind == 'Pod' else kind.lower()}")
-    return found
+    options = with_named_digests(options, recorded_digests(spec) or {})
+    backend, replicas = backend_of(options), {role.name: role.num_replicas for role in spec.roles}
+    digests = field_digests(spec, options, rerun=state.rerun)
+    hash_ = run_hash(digests, replicas, spec, options, rerun=state.rerun, version=IDENTITY_VERSION)
+    job_name = state.job_name or names.job_name(state.name, hash_, state.owner, tail=backend.name_tail(spec, options))
+    tasks = backend.choose_layout(spec, options).tasks
+    if state.plan is not None and all(task.count == 1 for role in state.plan.roles for task in role.tasks):
+        # In an app's record, layout `role` with single replicas is layout `replica`, which renders the same.
+        tasks = None
+    record = RunRecord(
+        app_id=job_name,
+        job_name=job_name,
+        namespace=options.namespace,
+        hash=hash_,
+        digests=digests,
+        launched=replicas,
+        replicas=replicas,
+        attempt=state.attempt,
+        launched_at=state.at.isoformat(timespec="seconds"),
+        identity_version=IDENTITY_VERSION,
+        cluster=state.cluster,
+        tasks=tasks,
+        image_digests=recorded_digests(spec),
+    )
+    plan = state.plan or plan_job(spec, options, job_name)
+    return Registration(name=state.name, plan=plan, record=record, owner=state.owner, user=state.user)
 
 
-def planned_outputs(plan: JobPlan[Any], declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs of a component that depend on the plan alone.
+def app_labels(session: str) -> dict[str, str]:
+    """Return the labels of the job object by which `torchx list` finds an app that `torchx run` launched."""
+    return {labels.LAUNCHER: labels.LAUNCHER_VALUE, labels.SESSION: names.label_value(session)}
+
+
+def with_image_digests(registration: Registration, digests: Mapping[str, str]) -> Registration:
+    """Return a registration with digests of its images: in its outputs, on the job object, in record and entry.
 
     Args:
-        plan: The plan.
-        declared: The output `declared`, see `outputs.building.build_declared`.
+        registration: The registration of an app.
+        digests: Image of pods to its digest. Images without an entry have no known digest.
     """
-    variant = variant_of(plan.options)
-    return {
-        "app_id": f"{plan.namespace}:{plan.job_name}",
-        "app_handle": app_handle(plan.options.scheduler, plan.namespace, plan.job_name),
-        "job_name": plan.job_name,
-        "namespace": plan.namespace,
-        "service": variant.service(plan),
-        "pod_names": [pod for role in plan.roles for pod in pod_names(plan, role)],
-        "rank0_host": variant.rank0_host(plan),
-        "images": {role.name: role.image for role in plan.roles},
-        "declared": declared,
-    }
+    plan, entry = registration.plan, registration.entry
+    note = digest_note({role.name: digests[role.image] for role in plan.roles if role.image in digests})
+    annotations = {**plan.options.annotations, **note}
+    options: Any = replace(plan.options, annotations=annotations)
+    if note and entry is not None:
+        entry = replace(entry, options={**entry.options, "annotations": annotations})
+    return replace(
+        registration,
+        plan=replace(plan, options=options),
+        record=replace(registration.record, digests=field_digests(plan.spec, options)),
+        digests=digests,
+        entry=entry,
+    )
+
+
+def digest_note(digests: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotation of a job object with the digests of the images of its roles. Empty: none is known."""
+    return {labels.IMAGE_DIGESTS: json.dumps(digests, sort_keys=True)} if digests else {}
+
+
+def read_digest_note(annotations: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return role name to digest from the annotations of a job object. Empty: they have none that is ours."""
+    try:
+        noted = json.loads(annotations.get(labels.IMAGE_DIGESTS) or "{}")
+    except ValueError:
+        # The user set an annotation of this name.
+        return {}
+    return noted if isinstance(noted, Mapping) else {}
+
+
+def with_named_digests(options: OptionsT, named: Mapping[str, str]) -> OptionsT:
+    """Return options whose noted digests are those that pods name.
+
+    Args:
+        options: Options of a job.
+        named: Role name to the digest that its pods name.
+    """
+    noted = read_digest_note(options.annotations)
+    if not noted.keys() & named.keys():
+        return options
+    note = digest_note({role: named.get(role, digest) for role, digest in noted.items()})
+    return replace(options, annotations={**options.annotations, **note})
 
 
 def planned_role(plan: JobPlan[Any], role: RolePlan, uids: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -105,8 +265,8 @@ def planned_role(plan: JobPlan[Any], role: RolePlan, uids: Mapping[str, str] | N
         uids: Pod name to uid, for pods that were observed.
     """
     resources = {"requests": dict(role.requests), "limits": dict(role.limits)}
-    names = pod_names(plan, role)
-    is_listed = len(names) <= MAX_REPLICAS_LISTED
+    all_pods = pod_names(plan, role)
+    is_listed = len(all_pods) <= MAX_REPLICAS_LISTED
     pods = [
         {
             "kind": "Pod",
@@ -115,7 +275,7 @@ def planned_role(plan: JobPlan[Any], role: RolePlan, uids: Mapping[str, str] | N
             "image": role.image,
             "resources": resources,
         }
-        for pod in (names if is_listed else ())
+        for pod in (all_pods if is_listed else ())
     ]
     service = variant_of(plan.options).service(plan)
     return {
@@ -125,7 +285,7 @@ def planned_role(plan: JobPlan[Any], role: RolePlan, uids: Mapping[str, str] | N
         "min_replicas": role.min_replicas,
         "resources": resources,
         "objects": [*pods, *([{"kind": "Service", "name": service}] if service else [])],
-        **({} if is_listed else {"omitted": len(names)}),
+        **({} if is_listed else {"omitted": len(all_pods)}),
     }
 
 
@@ -134,41 +294,33 @@ def pod_group_objects(names: Sequence[str]) -> list[dict[str, str]]:
     return [{"kind": "PodGroup", "name": name} for name in names]
 
 
-def plan_registration(request: LaunchRequest, now: datetime | None = None) -> RegistrationPlan:
+def plan_registration(registration: Registration, now: datetime | None = None) -> RegistrationPlan:
     """Return what is registered for an app that `torchx run` launches.
 
     Args:
-        request: The app.
-        now: When the launch was decided. None: now.
+        registration: The app, with its entry.
+        now: When its objects are created. None: when the launch was decided.
 
     Raises:
         InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
         DeployError: The first object is not of the kind that the plan is for.
     """
-    entry, plan, at = request.entry, request.plan, now or datetime.now(timezone.utc)
-    variant = variant_of(plan.options)
-    # Only labels and annotations change below; a copy of all tasks would take longer than the rest of the plan.
-    objects = [{**item, "metadata": dict(item["metadata"])} for _, item in objects_of(request.manifest)]
-    job_object, *companions = objects
+    plan, record, entry = registration.plan, registration.record, registration.app_entry
+    at = now or datetime.fromisoformat(record.launched_at or "")
+    variant, objects = variant_of(plan.options), registration.objects()
+    job_object = objects[0]
     found, kind = (job_object.get("apiVersion"), job_object.get("kind")), variant.job_object
     if found != (kind.api_version, kind.kind):
         raise DeployError(
             f"the request's resource is a {found[1]} of {found[0]}, must be a {kind.kind} of {kind.api_version}; "
             "change what it contains, not what it is"
         )
-    record = _record(request, at)
-    job_object["metadata"]["labels"] = {**(job_object["metadata"].get("labels") or {}), labels.LAUNCH: entry.launch}
-    _annotate(job_object, labels.RUN, record.hash)
-    for companion in companions:
-        _annotate(companion, labels.LAUNCH, entry.launch)
-        _annotate(companion, labels.RUN, record.hash)
     new = {key: value for key, value in job_object.items() if key != "status"}
     observed = build_observed(variant.read_status(ObservedObjects(job_object=new, pods=())), observed_at=at)
-    declared = build_declared(plan, spec_hash=record.hash, created_by=entry.user, digests=request.digests)
-    scheduler = plan.options.scheduler
+    outputs, scheduler = registration.outputs(), plan.options.scheduler
     whole = assemble(
         plan,
-        declared,
+        outputs["declared"],
         observed,
         scheduler=scheduler,
         kube_context=entry.kube_context,
@@ -177,14 +329,14 @@ def plan_registration(request: LaunchRequest, now: datetime | None = None) -> Re
     )
     return RegistrationPlan(
         scheduler=scheduler,
-        name=entry.name,
+        name=registration.name,
         objects=objects,
-        names=resource_names(entry.name, plan, objects),
+        names=registration.resource_names(objects),
         intent=write_record(record),
         record=write_record(record),
-        entry=write_entry(replace(entry, stage=Stage.LAUNCHED, owner=None, uid=None, run=record.hash)),
+        entry=write_entry(replace(entry, stage=Stage.LAUNCHED, owner=None, uid=None)),
         outputs={
-            **planned_outputs(plan, declared),
+            **outputs,
             "uid": UID,
             "pod_groups": variant.pod_groups(plan, plan.roles, UID),
             "observed": observed,
@@ -202,28 +354,10 @@ def plan_registration(request: LaunchRequest, now: datetime | None = None) -> Re
     )
 
 
-def _record(request: LaunchRequest, now: datetime) -> RunRecord:
-    plan = request.plan
-    replicas = {role.name: role.num_replicas for role in plan.spec.roles}
-    digests = field_digests(plan.spec, plan.options)
-    return RunRecord(
-        app_id=plan.job_name,
-        job_name=plan.job_name,
-        namespace=plan.namespace,
-        # The entry's hash is on the object already, or will be; the record must have the same.
-        hash=request.entry.run or run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION),
-        digests=digests,
-        launched=replicas,
-        replicas=replicas,
-        attempt=1,
-        launched_at=now.isoformat(timespec="seconds"),
-        identity_version=IDENTITY_VERSION,
-        cluster=request.entry.cluster_identity,
-        tasks=recorded_tasks(plan),
-        image_digests=recorded_digests(plan.spec),
-    )
+def _digest_note(options: Options) -> dict[str, str]:
+    return {key: value for key, value in options.annotations.items() if key == labels.IMAGE_DIGESTS}
 
 
-def _annotate(manifest: dict[str, Any], key: str, value: str) -> None:
+def _annotate(manifest: dict[str, Any], own: Mapping[str, str]) -> None:
     metadata = manifest["metadata"]
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), key: value}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **own}

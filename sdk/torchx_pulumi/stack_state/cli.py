@@ -287,14 +287,20 @@ def check_organization(backend: str, option: str | None, job: str = "unnamed") -
     Raises:
         InvalidJobError: The backend has no organizations, or the name is not valid.
     """
+    if problems := organization_problems(backend, option):
+        raise invalid_job(job, problems)
+
+
+def organization_problems(backend: str, option: str | None) -> list[Problem]:
+    """Return the problems of the option pulumi_organization on a backend."""
     if option is None or (option == ORGANIZATION and not is_service(backend)):
-        return
+        return []
     text = f"is {option!r}, must be the name of an organization: letters, digits, `-`, `_` and `.`"
     if not is_service(backend):
         text = f"is {option!r}, and {backend} has no organizations: leave it out, or name a Pulumi service"
     elif _ORGANIZATION_NAME.fullmatch(option):
-        return
-    raise invalid_job(job, [Problem("pulumi_organization", text)])
+        return []
+    return [Problem("pulumi_organization", text)]
 
 
 def choose_organization(backend: str, option: str | None = None) -> str:

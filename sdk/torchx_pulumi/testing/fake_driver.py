@@ -18,7 +18,8 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import write_requested
-from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still, Written
+from torchx_pulumi.runs.driver import Forgotten, Launched, Recorded, Still, Written
+from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers.manifest_objects import objects_of
@@ -31,8 +32,8 @@ class FakeStack:
     """What a stack holds."""
 
     entry: RunEntry
-    manifest: Manifest
-    """What was to be created."""
+    objects: list[tuple[Kind, Manifest]]
+    """What was to be created, the job object first."""
     outputs: dict[str, Any] = field(default_factory=dict)
     finished: bool = False
     """Its launch came to its end."""
@@ -55,17 +56,18 @@ class FakeDriver:
         """Who holds locks on stacks."""
         self.closed = 0
 
-    def launch(self, order: LaunchRequest, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
+    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects, and note its stack."""
-        entry = order.entry
+        entry = app.app_entry
+        objects = objects_of({"kind": "List", "items": copy.deepcopy(app.objects())})
         check()
         with self._guard:
             if entry.place in self.stacks:
                 raise DeployError(f"stack {entry.place.stack} is there already; delete the app first")
-            self.stacks[entry.place] = FakeStack(replace(entry), copy.deepcopy(order.manifest))
+            self.stacks[entry.place] = FakeStack(replace(entry), objects)
         made: list[tuple[Kind, Manifest]] = []
         try:
-            for kind, manifest in owned_objects(entry, order.manifest):
+            for kind, manifest in objects:
                 progress(f"creating {kind.kind} {manifest['metadata']['name']}")
                 made.append((kind, self._cluster.create(kind, _namespace(entry, manifest), manifest)))
             check()
@@ -100,7 +102,7 @@ class FakeDriver:
         if stack is None:
             return None
         if entry.stage is not Stage.DELETING:
-            kind, first = owned_objects(entry, stack.manifest)[0]
+            kind, first = stack.objects[0]
             job_object = self._cluster.get(kind, _namespace(entry, first), first["metadata"]["name"])
             if stack.finished or (job_object is not None and _is_ours(entry, job_object)):
                 uid = entry.uid if job_object is None else job_object["metadata"].get("uid")
@@ -125,7 +127,7 @@ class FakeDriver:
         stack = self.stacks.get(entry.place)
         try:
             check_before_change(entry, self._cluster)
-            first, *rest = owned_objects(entry, stack.manifest if stack is not None else _lost(entry))
+            first, *rest = [_lost(entry)] if stack is None else stack.objects
             for kind, manifest in [*reversed(rest), first]:
                 name = manifest["metadata"]["name"]
                 found = self._cluster.get(kind, _namespace(entry, manifest), name)
@@ -222,20 +224,11 @@ class FakeDriver:
         self.closed += 1
 
 
-def owned_objects(entry: RunEntry, manifest: Manifest) -> list[tuple[Kind, Manifest]]:
-    """Return the objects of a manifest; the one that stands for the job has the labels by which we know it as ours."""
-    items = objects_of(copy.deepcopy(manifest))
-    meta = items[0][1]["metadata"]
-    meta["labels"] = {**(meta.get("labels") or {}), labels.LAUNCH: entry.launch}
-    meta["annotations"] = {**(meta.get("annotations") or {}), labels.RUN: entry.run}
-    return items
-
-
-def _lost(entry: RunEntry) -> Manifest:
-    """Return as much of the manifest of an app whose state is lost as names its object."""
+def _lost(entry: RunEntry) -> tuple[Kind, Manifest]:
+    """Return as much of the job object of an app whose state is lost as names it."""
     kind = find_variant(entry.scheduler, entry.choice).job_object
     meta = {"name": entry.job_name, "namespace": entry.namespace}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
+    return kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
 
 
 def _checkpoint(stack: FakeStack) -> str:

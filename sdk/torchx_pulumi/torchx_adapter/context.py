@@ -64,6 +64,15 @@ class AdapterContext:
             return KubernetesCluster.of_client(self.client)
         return self._connected(kubeconfig, context)
 
+    def chosen_cluster(self, options: Mapping[str, Any] | None = None) -> Cluster:
+        """Return the cluster that run options name. None: those in force.
+
+        Raises:
+            ClusterError: As `cluster`.
+        """
+        chosen = self.options() if options is None else options
+        return self.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
+
     def cluster_of(self, entry: RunEntry) -> Cluster:
         """Return the cluster that an app was launched in, by kubeconfig; the caller checks its identity.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,24 +16,19 @@ from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kubeconfig import is_contents
 from torchx_pulumi.kube.yaml_text import to_yaml
 from torchx_pulumi.log_archive import check_archive_url
-from torchx_pulumi.model import labels
-from torchx_pulumi.model.errors import (
-    ClusterError,
-    ImageOptionError,
-    Problem,
-    invalid_job,
-)
+from torchx_pulumi.model.errors import ClusterError, ImageOptionError, Problem, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.redaction import path_shown
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.planning import names
+from torchx_pulumi.runs.registration import app_labels
 from torchx_pulumi.schedulers import backend_of, plan_job
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.preflight import discover
 from torchx_pulumi.stack_state.backend import choose_backend
-from torchx_pulumi.stack_state.cli import check_organization
+from torchx_pulumi.stack_state.cli import organization_problems
 from torchx_pulumi.torchx_adapter.api_object import attributed, plain
 from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.run_opts import split_options
@@ -104,7 +98,9 @@ def make_request(
     config: Mapping[str, Any],
     scheduler: str,
     session: str,
+    *,
     image_plans: Mapping[str, images.ImagePlan] | None = None,
+    cluster: Callable[[], Reader] | None = None,
 ) -> PulumiJob:
     """Make the request of an app.
 
@@ -114,15 +110,16 @@ def make_request(
         scheduler: `volcano` or `mcad`.
         session: TorchX session.
         image_plans: Reference to what the image is built from; the plans of the app's images are part of the request.
+        cluster: Returns the cluster that says what the options leave open. None: the defaults are planned.
 
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.
         ImageOptionError: An image of this machine's daemon has no repository to be pushed to.
     """
-    chosen, launch = split_options(config)
-    spec, options = read_job_and_options(app, chosen, scheduler)
+    spec, options = read_request(app, config, scheduler)
     given = write_app(app)
-    spec, pushed = _with_remote_images(spec, launch.get("image_repo"), shared=bool(launch.get("shared_daemon")))
+    repository = config.get("image_repo")
+    spec, pushed = _with_remote_images(spec, repository, shared=bool(config.get("shared_daemon")))
     for written, role in zip(given["roles"], spec.roles, strict=True):
         written["image"] = role.image
     known = image_plans or {}
@@ -132,8 +129,9 @@ def make_request(
     apart = [(role, *images.split_patched(role.image)) for role in spec.roles]
     roles = [replace(role, image=image, image_digest=digest) if digest else role for role, image, digest in apart]
     spec = replace(spec, roles=tuple(roles))
-    own = {labels.LAUNCHER: labels.LAUNCHER_VALUE, labels.SESSION: names.label_value(session)}
-    labelled: Any = replace(options, labels={**options.labels, **own})
+    if cluster is not None:
+        options = _with_discovered(options, config, cluster)
+    labelled: Any = replace(options, labels={**options.labels, **app_labels(session)})
     plan = plan_job(spec, labelled, _new_name(spec, options))
     for warning in plan.warnings:
         logger.warning("%s", warning)
@@ -141,86 +139,75 @@ def make_request(
 
 
 def check_app(app: Any, config: Mapping[str, Any], scheduler: str) -> None:
-    """Check an app and its run options, whatever images it will have.
+    """Check an app and its run options, whatever images it will have; it is not planned.
 
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.
     """
-    chosen, _ = split_options(config)
-    spec, options = read_job_and_options(app, chosen, scheduler)
-    plan_job(spec, options, _new_name(spec, options))
+    spec, options = read_request(app, config, scheduler)
+    problems = backend_of(options).find_problems(spec, options, app_id=_new_name(spec, options))
+    if problems:
+        raise invalid_job(spec.name, problems)
 
 
-def check_launch_options(app: Any, config: Mapping[str, Any]) -> None:
-    """Refuse options of the launch that no manifest shows.
+def read_request(app: Any, config: Mapping[str, Any], scheduler: str) -> tuple[JobSpec, Options]:
+    """Read an app and its run options.
 
     Raises:
-        InvalidJobError: One of them is wrong.
+        InvalidJobError: The job or an option is wrong, those of the launch included; all problems at once.
     """
-    job = str(getattr(app, "name", "unnamed"))
+    chosen, launch = split_options(config)
+    return read_job_and_options(app, chosen, scheduler, others=_launch_problems(launch))
+
+
+def _launch_problems(config: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of options that no manifest shows."""
     kubeconfig, link, archive = (config.get(name) for name in ("kubeconfig", "ui_url", "log_archive"))
-    check_organization(choose_backend(config.get("pulumi_backend")), config.get("pulumi_organization"), job)
-    problems = check_ui_url(link) if link else []
+    problems = organization_problems(choose_backend(config.get("pulumi_backend")), config.get("pulumi_organization"))
+    problems += check_ui_url(link) if link else []
     problems += check_archive_url(archive, "log_archive") if archive else []
     if kubeconfig is not None and (is_contents(kubeconfig) or path_shown(kubeconfig).endswith("not a path)")):
         # The index and the stack would hold the contents, and with them their credentials.
         text = "must be the path of a file, found contents; write them to a file that only you can read"
         problems.append(Problem("kubeconfig", text))
-    if problems:
-        raise invalid_job(job, problems)
+    return problems
 
 
-def validate(request: PulumiJob, cluster: Cluster, namespace: str) -> None:
-    """Let the cluster validate a request, without creating anything.
+def _with_discovered(options: Options, config: Mapping[str, Any], cluster: Callable[[], Reader]) -> Options:
+    """Return options with what was left to the cluster; if it does not answer, a warning and the options."""
+    unset = [name for name in backend_of(options).discovered if config.get(name) is None]
+    # What is discovered is the API of a coscheduler's PodGroups.
+    if not unset or getattr(options, "coscheduler_name", None) is None:
+        return options
+    try:
+        return discover(cluster(), options, unset)
+    except ClusterError as error:
+        logger.warning("the request was not completed: %s", error)
+        return options
 
-    A cluster that cannot be reached is a warning: `schedule` raises the error.
+
+def validate(request: PulumiJob, cluster: Callable[[], Cluster], namespace: str) -> None:
+    """Let the cluster validate a request, without creating anything. If it cannot be asked, a warning.
+
+    Args:
+        request: The request.
+        cluster: Returns the cluster.
+        namespace: Namespace of objects that name none.
 
     Raises:
         InvalidJobError: The cluster, or a webhook of it, refuses the request.
-        ClusterError: It does not accept the credentials.
     """
-    for kind, manifest in objects_of(request.resource):
-        where = manifest["metadata"].get("namespace") or namespace
-        try:
-            cluster.create(kind, where, manifest, dry_run=True)
-        except ClusterError as error:
-            if error.reason == "Unauthorized":
-                # The cluster refused the credentials, not the job.
-                raise
-            if not error.retryable:
-                name = manifest["metadata"].get("name", "unnamed")
-                raise invalid_job(name, [Problem("validate_spec", f"Invalid job spec: {error}")]) from error
-            logger.warning("the request was not validated: %s", error)
-            return
-
-
-def leaves_open(request: PulumiJob, config: Mapping[str, Any]) -> bool:
-    """Say whether the cluster has to be asked which PodGroups its coscheduler reads: an option that was given stays."""
-    plan = request.plan
-    needed = plan is not None and getattr(plan.options, "coscheduler_name", None) is not None
-    return needed and config.get("pod_group_api") is None
-
-
-def with_discovered(request: PulumiJob, cluster: Reader) -> PulumiJob:
-    """Return the request with what was left to the cluster.
-
-    Raises:
-        ClusterError: The cluster does not answer.
-    """
-    plan = request.plan
-    options = discover(cluster, plan.options, backend_of(plan.options).discovered) if plan is not None else None
-    if plan is None or options is None or options == plan.options:
-        return request
-    again = plan_job(plan.spec, options, plan.job_name)
-    changed = copy.copy(request)
-    changed.resource, changed.plan = attributed(render_plan(again)), again
-    return changed
-
-
-def namespace_of(manifest: Manifest, default: str) -> str:
-    """Return the namespace that a manifest goes to."""
-    _, job = objects_of(manifest)[0]
-    return job["metadata"].get("namespace") or default
+    name = None
+    try:
+        reached = cluster()
+        for kind, manifest in objects_of(request.resource):
+            name = manifest["metadata"].get("name", "unnamed")
+            reached.create(kind, manifest["metadata"].get("namespace") or namespace, manifest, dry_run=True)
+    except ClusterError as error:
+        # Without credentials that it accepts, the cluster does not judge the job.
+        if name is not None and not error.retryable and error.reason != "Unauthorized":
+            raise invalid_job(name, [Problem("validate_spec", f"Invalid job spec: {error}")]) from error
+        logger.warning("the request was not validated: %s", error)
 
 
 def _with_remote_images(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,16 +25,13 @@ from torchx_pulumi.model.errors import (
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.model.timestamps import format_time
-from torchx_pulumi.outputs.building import build_declared, build_observed
+from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.outputs.ui_url import fill_ui_url
-from torchx_pulumi.runs.driver import LaunchRequest
-from torchx_pulumi.runs.identity import field_digests, owner_digest
+from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.lease import Lease
-from torchx_pulumi.runs.registration import pod_names
-from torchx_pulumi.runs.run_hash import run_hash
+from torchx_pulumi.runs.registration import LaunchState, Registration, pod_names, prepare, with_image_digests
 from torchx_pulumi.runs.waiting import wait_until
 from torchx_pulumi.runs.whereabouts import ambient
 from torchx_pulumi.schedulers import backend_of, variant_of
@@ -93,51 +88,30 @@ def launch_app(
     _, chosen = split_options(request.config or {})
     progress = logger.debug if chosen.get("quiet") else logger.info
     check_provider(lambda warning: logger.warning("%s", warning))
-    cluster = context.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
-    entry = make_entry(context, request, plan, session, cluster)
+    cluster = context.chosen_cluster(chosen)
+    app = prepare_app(context, request, plan, session, cluster)
+    entry = app.app_entry
     earlier = _decide(lookup, request, entry, cluster, progress)
     if earlier is _Earlier.KEPT:
         return entry.app_id
     digests = build_images()
     if earlier is _Earlier.REPLACED:
         delete(entry.app_id)
-    request, plan, entry = _with_digests(request, plan, entry, digests)
+    app = with_image_digests(app, digests)
     # The lease begins now: images may have taken long.
     owner = this_process()
-    entry = replace(entry, owner=owner)
+    entry = replace(app.app_entry, owner=owner)
     with Lease(context.index, entry, owner) as lease:
         context.index.add(entry)
-        entry = _launch(
-            context,
-            LaunchRequest(entry=entry, plan=plan, manifest=request.manifest(), digests=digests),
-            progress,
-            lease,
-        )
+        entry = _launch(context, replace(app, entry=entry), progress, lease)
     _wait(context, entry, chosen, progress)
     return entry.app_id
 
 
-def _with_digests(
-    request: PulumiJob, plan: JobPlan[Any], entry: RunEntry, digests: Mapping[str, str]
-) -> tuple[PulumiJob, JobPlan[Any], RunEntry]:
-    """Note the digests of the roles' images: on the job object, as the stack program does, and in the entry."""
-    found = {role.name: digests[role.image] for role in plan.roles if role.image in digests}
-    if not found:
-        return request, plan, entry
-    note = {labels.IMAGE_DIGESTS: json.dumps(found, sort_keys=True)}
-    options: Any = replace(plan.options, annotations={**plan.options.annotations, **note})
-    request = copy.copy(request)
-    request.resource = copy.deepcopy(request.resource)
-    _, job = job_object(request.resource)
-    job["metadata"]["annotations"] = {**(job["metadata"].get("annotations") or {}), **note}
-    entry = replace(entry, options={**entry.options, "annotations": options.annotations})
-    return request, replace(plan, options=options), entry
-
-
-def make_entry(
+def prepare_app(
     context: AdapterContext, request: PulumiJob, plan: JobPlan[Any], session: str, cluster: Cluster
-) -> RunEntry:
-    """Make the index entry of a launch that is about to begin; one request, for the identity of the cluster.
+) -> Registration:
+    """Return what a launch that is about to begin registers; one request, for the identity of the cluster.
 
     Raises:
         ClusterError: The cluster cannot be reached.
@@ -153,7 +127,6 @@ def make_entry(
     _, job = job_object(request.resource)
     name = str(job["metadata"]["name"])
     namespace = str(job["metadata"].get("namespace") or plan.namespace)
-    variant = variant_of(plan.options)
     backend = choose_backend(chosen.get("pulumi_backend"))
     place = StackRef(
         backend=backend,
@@ -163,21 +136,27 @@ def make_entry(
         organization=choose_organization(backend, chosen.get("pulumi_organization")),
     )
     urn = f"urn:pulumi:{place.stack}::{place.project}::{component_type(scheduler)}::{plan.spec.name}"
-    own = (labels.LAUNCHER, labels.SESSION)
-    given: Any = replace(plan.options, labels={k: value for k, value in plan.options.labels.items() if k not in own})
-    digests = field_digests(plan.spec, given)
-    replicas = {role.name: role.replicas for role in plan.roles}
-    run = run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION)
-    user, queue, link = current_user(), getattr(plan.options, "queue", None), chosen.get("ui_url")
+    user = current_user()
+    state = LaunchState(
+        name=plan.spec.name,
+        owner=owner_digest(place.organization, place.project, place.stack, urn),
+        at=context.now(),
+        job_name=plan.job_name,
+        cluster=identity,
+        user=user,
+        plan=plan,
+    )
+    registration = prepare(plan.spec, plan.options, state)
+    queue, link = getattr(plan.options, "queue", None), chosen.get("ui_url")
     # Options that were left open are recorded as they were rendered.
     found = {key: getattr(plan.options, key) for key in backend_of(plan.options).discovered if key in chosen_plan}
     in_force = {**chosen_plan, **{key: getattr(value, "value", value) for key, value in found.items()}}
     named = chosen.get("kubeconfig"), chosen.get("kube_context")
     ambient_kubeconfig, ambient_context = (None, None) if context.client is not None else ambient(*named)
-    return RunEntry(
+    entry = RunEntry(
         app_id=f"{namespace}:{name}",
         scheduler=scheduler,
-        choice=variant.name,
+        choice=variant_of(plan.options).name,
         place=place,
         cluster=identity.key,
         cluster_identity=identity,
@@ -185,14 +164,14 @@ def make_entry(
         kube_context=chosen.get("kube_context"),
         session=session,
         user=user,
-        name=plan.spec.name,
+        name=registration.name,
         queue=queue,
         app=app,
         pods={role.name: pod_names(plan, role) for role in plan.roles},
-        declared=build_declared(plan, spec_hash=run, created_by=user),
-        launch=owner_digest(place.organization, place.project, place.stack, urn),
-        run=run,
-        launched_at=format_time(context.now()),
+        declared=registration.declared,
+        launch=registration.owner,
+        run=registration.record.hash,
+        launched_at=format_time(state.at),
         stage=Stage.LAUNCHING,
         owner=this_process(),
         ui_url=fill_ui_url(link, namespace=namespace, name=name, scheduler=scheduler, queue=queue) if link else None,
@@ -201,6 +180,7 @@ def make_entry(
         ambient_kubeconfig=ambient_kubeconfig,
         ambient_context=ambient_context,
     )
+    return replace(registration, manifest=request.manifest(), entry=entry)
 
 
 def _decide(
@@ -241,11 +221,11 @@ def _decide(
     )
 
 
-def _launch(context: AdapterContext, order: LaunchRequest, progress: ProgressCallback, lease: Lease) -> RunEntry:
-    entry = order.entry
+def _launch(context: AdapterContext, app: Registration, progress: ProgressCallback, lease: Lease) -> RunEntry:
+    entry = app.app_entry
     driver = context.driver()
     try:
-        launched = driver.launch(order, progress, check=lease.check)
+        launched = driver.launch(app, progress, check=lease.check)
     except TakenOverError:
         # What was begun is the new owner's.
         raise

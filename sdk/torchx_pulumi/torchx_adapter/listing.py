@@ -153,7 +153,7 @@ def _by_cluster(
         else:
             groups.setdefault(cluster.identity, (cluster, []))[1].extend(members)
     try:
-        in_force = context.cluster(ambient.get("kubeconfig"), ambient.get("kube_context"))
+        in_force = context.chosen_cluster(ambient)
     except ClusterError as error:
         # The group without apps says why the cluster in force cannot be asked.
         return [*groups.values(), (error, [])]

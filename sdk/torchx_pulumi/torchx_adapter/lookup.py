@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.apps.ownership import is_job_object, owns, run_of_object
-from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, UnknownStack
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
@@ -53,8 +52,6 @@ class AppLookup:
     context: AdapterContext
     scheduler: str
     """`volcano` or `mcad`."""
-    ambient: Callable[[], Mapping[str, Any]]
-    """Run options that hold where a call has none: those of `.torchxconfig`."""
     _warned: dict[str, str] = field(default_factory=dict)
     """App that was not searched in the cluster, to the reason that was logged last."""
 
@@ -72,13 +69,13 @@ class AppLookup:
         found = self.context.index.find(app_id, self.scheduler, cluster=self.ambient_cluster)
         if found is not None and is_redacted(found.place.backend):
             # The index has no credentials: the option pulumi_backend may.
-            choose_backend(self.ambient().get("pulumi_backend"))
+            choose_backend(self.context.options().get("pulumi_backend"))
         still = None if to_change else self._is_there
         return found or self.find_in_backend(app_id, still) or self._find_in_cluster(app_id)
 
     def not_found(self, app_id: str, archives: Sequence[str] = ()) -> InvalidJobError:
         """Return the error about an app that `find` does not find, and of which some archives have no log."""
-        backend = choose_backend(self.ambient().get("pulumi_backend"))
+        backend = choose_backend(self.context.options().get("pulumi_backend"))
         searched = ["in the local index", *(f"in archive {name}" for name in archives), f"in backend {backend!r}"]
         text = (
             f"app {app_id!r} not found {', '.join(searched[:-1])} or {searched[-1]}; "
@@ -206,25 +203,21 @@ class AppLookup:
         here = self.context.reachable(entry)
         return index.update(entry, lambda now: now or here)
 
-    def _cluster_in_force(self) -> Cluster:
-        options = self.ambient()
-        return self.context.cluster(options.get("kubeconfig"), options.get("kube_context"))
-
     def ambient_cluster(self) -> ClusterIdentity | None:
         """Return the identity of the cluster in force. None: there is no kubeconfig, or it does not answer."""
         try:
-            return self._cluster_in_force().identify()
+            return self.context.chosen_cluster().identify()
         except ClusterError:
             return None
 
     def _find_in_cluster(self, app_id: str) -> RunEntry | None:
         """Find an app whose stack is kept elsewhere by its objects in the cluster in force."""
         namespace, _, name = app_id.partition(":")
-        options = self.ambient()
+        options = self.context.options()
         if not is_app_id(app_id):
             return None
         try:
-            cluster = self._cluster_in_force()
+            cluster = self.context.chosen_cluster()
             for variant in find_backend(self.scheduler).variants.values():
                 try:
                     seen = variant.observe(cluster, namespace, name)
@@ -250,7 +243,7 @@ class AppLookup:
             still: As of `Driver.find`.
         """
         namespace, _, name = app_id.partition(":")
-        options = self.ambient()
+        options = self.context.options()
         if not is_app_id(app_id):
             return None
         backend = choose_backend(options.get("pulumi_backend"))
@@ -285,7 +278,7 @@ class AppLookup:
         """Return whether the cluster in force has the object of an entry."""
         variant = find_variant(entry.scheduler, entry.choice)
         try:
-            job_object = self._cluster_in_force().get(variant.job_object, entry.namespace, entry.job_name)
+            job_object = self.context.chosen_cluster().get(variant.job_object, entry.namespace, entry.job_name)
         except ClusterError:
             return False
         return job_object is not None and entry.uid is not None and is_ours(entry, job_object)

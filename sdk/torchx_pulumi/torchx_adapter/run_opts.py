@@ -12,7 +12,7 @@ from torchx import specs
 from torchx.specs import InvalidRunConfigException
 from torchx.util.types import to_dict
 
-from torchx_pulumi.inputs.run_options import read_pairs
+from torchx_pulumi.inputs.run_options import read_text
 from torchx_pulumi.model.launch_options import LaunchOptions
 from torchx_pulumi.model.options import Options, option, option_table, rows_of, unknown_name
 from torchx_pulumi.model.redaction import MARK, without_password
@@ -179,18 +179,9 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             InvalidRunConfigException: An option is unknown, ill-typed, given twice or missing; all at once.
         """
         problems: dict[str, str] = {}
-        resolved: dict[str, Any] = {}
-        for given, value in cfg.items():
-            key = self.canonical_key(given)
-            if key is None:
-                if ignore_unknown:
-                    resolved[given] = value
-                elif value is not None or not compat.FILES_HOLD_UNKNOWN_OPTIONS:
-                    problems[given] = unknown_name(given, self._opts, f"unknown run option `{given}`")
-            elif key in resolved and resolved[key] != value:
-                problems[given] = f"`{given}` is the same run option as `{key}`, with another value; give it once"
-            else:
-                resolved[key] = value
+        kept = {name for name in cfg if self.canonical_key(name) is None} if ignore_unknown else set()
+        resolved = {name: cfg[name] for name in kept}
+        resolved |= self._by_key({name: value for name, value in cfg.items() if name not in kept}, problems)
         for key, known in self._opts.items():
             value = resolved.get(key)
             if value is None and known.is_required:
@@ -205,10 +196,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
                 )
             elif value not in self._allowed.get(key, (value,)):
                 problems[key] = f"run option `{key}` is {value!r}, must be one of {', '.join(self._allowed[key])}"
-        if problems:
-            required = any(name in problems for name, each in self._opts.items() if each.is_required)
-            kind = MissingRunOptionError if required else InvalidRunConfigException
-            raise kind("; ".join(problems.values()), next(iter(problems)), self._all_shown(cfg))
+        self._refuse(problems, cfg)
         return resolved
 
     def cfg_from_str(self, cfg_str: str | None) -> dict[str, Any]:
@@ -217,30 +205,41 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
         Raises:
             InvalidRunConfigException: An option is unknown, given twice, or its value is not of its type.
         """
-        read: dict[str, Any] = {}
-        problems: dict[str, str] = {}
         try:
             words = to_dict(self._with_colons(cfg_str or ""))
         except ValueError:
             # The text may have a secret.
             text = "the run options cannot be read; write name=value,name=value, lists as a;b, mappings as a:1;b:2"
             raise InvalidRunConfigException(text, "cfg", {}) from None
+        problems: dict[str, str] = {}
+        values: dict[str, Any] = {}
         for given, text in words.items():
-            key = self.canonical_key(given)
-            if key is None:
-                problems[given] = unknown_name(given, self._opts, f"unknown run option `{given}`")
-                continue
+            kind = str if (known := self.get(given)) is None else known.opt_type
             try:
-                value = cast(text, self._opts[key].opt_type)
+                values[given] = read_text(text, get_origin(kind) or kind)
             except ValueError as error:
                 problems[given] = f"run option `{given}`: {error}"
-                continue
-            if key in read and read[key] != value:
-                problems[given] = f"`{given}` is the same run option as `{key}`, with another value; give it once"
-            read[key] = value
-        if problems:
-            raise InvalidRunConfigException("; ".join(problems.values()), next(iter(problems)), self._all_shown(words))
+        read = self._by_key(values, problems)
+        self._refuse(problems, words)
         return GivenOptions(self, read)
+
+    def _by_key(self, cfg: Mapping[str, Any], problems: dict[str, str]) -> dict[str, Any]:
+        """Return options by their names; those that are unknown or given twice become problems."""
+        found: dict[str, Any] = {}
+        for given, value in cfg.items():
+            key = self.canonical_key(given)
+            if key is None:
+                if value is not None or not compat.FILES_HOLD_UNKNOWN_OPTIONS:
+                    problems[given] = unknown_name(given, self._opts, f"unknown run option `{given}`")
+            elif found.setdefault(key, value) != value:
+                problems[given] = f"`{given}` is the same run option as `{key}`, with another value; give it once"
+        return found
+
+    def _refuse(self, problems: Mapping[str, str], cfg: Mapping[str, Any]) -> None:
+        if problems:
+            required = any(name in problems for name, each in self._opts.items() if each.is_required)
+            kind = MissingRunOptionError if required else InvalidRunConfigException
+            raise kind("; ".join(problems.values()), next(iter(problems)), self._all_shown(cfg))
 
     def _all_shown(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
         """Return options as a message may repeat them."""
@@ -300,32 +299,6 @@ def split_options(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
     """Part resolved options into those of the manifest and those of the launch."""
     manifest = {name: value for name, value in config.items() if name not in LAUNCH_NAMES}
     return manifest, {name: value for name, value in config.items() if name in LAUNCH_NAMES}
-
-
-def cast(text: str, kind: Any) -> Any:
-    """Read the text of an option as its type.
-
-    Raises:
-        ValueError: It is not of this type.
-
-    >>> cast("yes", bool), cast("a;b", TEXTS), cast("a:1,b=2", PAIRS)
-    (True, ['a', 'b'], {'a': '1', 'b': '2'})
-    """
-    if kind is bool:
-        words = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
-        if text.lower() not in words:
-            raise ValueError(f"{text!r} is neither true nor false")
-        return words[text.lower()]
-    if kind is int:
-        if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
-            raise ValueError(f"{text!r} is no whole number")
-        return int(text)
-    parts = [part for part in text.replace(";", ",").split(",") if part]
-    if kind == TEXTS:
-        return parts
-    if kind == PAIRS:
-        return read_pairs(parts)
-    return text
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -27,17 +27,7 @@ from torchx_pulumi.torchx_adapter.app_json import read_app_json, write_app
 from torchx_pulumi.torchx_adapter.app_logs import AppLogs
 from torchx_pulumi.torchx_adapter.cancel import Order
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.dryrun import (
-    LOCAL_IMAGE,
-    PulumiJob,
-    check_app,
-    check_launch_options,
-    leaves_open,
-    make_request,
-    namespace_of,
-    validate,
-    with_discovered,
-)
+from torchx_pulumi.torchx_adapter.dryrun import LOCAL_IMAGE, PulumiJob, check_app, make_request, validate
 from torchx_pulumi.torchx_adapter.launch import launch_app
 from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
@@ -75,7 +65,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._workspaces = Workspaces(docker_client=docker_client)
         self._observations = SharedObservations(context, self._reread)
         self._poll_limits = PollLimits(context.clock)
-        self._lookup = AppLookup(context=context, scheduler=scheduler, ambient=self._ambient)
+        self._lookup = AppLookup(context=context, scheduler=scheduler)
         self._logs = AppLogs(
             context=context,
             scheduler=scheduler,
@@ -120,7 +110,6 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         # Only `Runner.dryrun` comes here, and then has the workspaces of the same roles built.
         self._workspaces.expect_dry_run(app.roles)
         check_app(app, cfg, self._kind)
-        check_launch_options(app, cfg)
 
     def submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         """Return the request of an app; the app in it names images as pods will, and the caller's is left as it is."""
@@ -132,28 +121,19 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         config = self.run_opts().resolve(dict(cfg))
         self._workspaces.warn_of_unpatched(app.roles)
-        request = make_request(app, config, self._kind, self.session_name, self._workspaces.plans)
-        check_launch_options(app, config)
+
+        def cluster() -> Cluster:
+            return self._context.chosen_cluster(config)
+
+        request = make_request(
+            app, config, self._kind, self.session_name, image_plans=self._workspaces.plans, cluster=cluster
+        )
         for role, written in zip(app.roles, (request.app or {})["roles"], strict=True):
             if role.image.startswith(LOCAL_IMAGE):
                 role.image = written["image"]
-        return AppDryRunInfo(self._asked(request, config), repr)
-
-    def _asked(self, request: PulumiJob, config: Mapping[str, Any]) -> PulumiJob:
-        """Ask the cluster what was left open, and to judge the request; a cluster that does not answer is a warning."""
-        try:
-            if leaves_open(request, config):
-                request = with_discovered(request, self._cluster_of(config))
-            if config.get("validate_spec"):
-                where = namespace_of(request.resource, config.get("namespace") or "default")
-                validate(request, self._cluster_of(config), where)
-        except ClusterError as error:
-            what = "not validated" if config.get("validate_spec") else "not completed"
-            logger.warning("the request was %s: %s", what, error)
-        return request
-
-    def _cluster_of(self, config: Mapping[str, Any]) -> Cluster:
-        return self._context.cluster(config.get("kubeconfig"), config.get("kube_context"))
+        if config.get("validate_spec"):
+            validate(request, cluster, config.get("namespace") or "default")
+        return AppDryRunInfo(request, repr)
 
     def _validate(self, app: Any, scheduler: str, cfg: Any = None) -> None:
         """Leave the checks to the dry run, which reports all problems at once; an unset resource is allowed."""

@@ -16,8 +16,8 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still, Written
-from torchx_pulumi.runs.registration import plan_registration
+from torchx_pulumi.runs.driver import Forgotten, Launched, Recorded, Still, Written
+from torchx_pulumi.runs.registration import Registration, plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend, open_store, state_folder
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, read_app
@@ -59,11 +59,11 @@ class AutomationDriver:
         self._stores: Mapping[str, Store] = {}
         self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
 
-    def launch(self, order: LaunchRequest, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
+    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects in a stack of its own; see `torchx_pulumi.runs.driver.Driver`."""
-        stack = self._stack(order.entry, progress, check)
-        run = plan_registration(order)
-        with self._changing(order.entry):
+        stack = self._stack(app.app_entry, progress, check)
+        run = plan_registration(app)
+        with self._changing(app.app_entry):
             stack.create(run, seed=self._seed)
             try:
                 return stack.up(run)

@@ -15,20 +15,22 @@ from uuid import uuid4
 
 import pytest
 from torchx_pulumi import schedulers
-from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.app_entry import Owner, RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.outputs.building import build_declared
-from torchx_pulumi.runs.driver import Driver, LaunchRequest
+from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi.stack_state.backend import stack_name
 from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
+
+from tests.unit.builders import registration_of
 
 
 @dataclass(kw_only=True)
@@ -45,7 +47,7 @@ class DriverWorld:
     break_cluster: Callable[[], None] = field(default=lambda: None)
     """From now on the cluster cannot be reached, for the driver."""
 
-    def order(self, name: str | None = None, **options: Any) -> LaunchRequest:
+    def order(self, name: str | None = None, **options: Any) -> Registration:
         """Make the order of a job that sleeps, of two replicas."""
         name = name or f"t{uuid4().hex[:8]}"
         role = RoleSpec(
@@ -88,7 +90,7 @@ class DriverWorld:
             stage=Stage.LAUNCHING,
             owner=this_process(),
         )
-        return LaunchRequest(entry=entry, plan=plan, manifest=render_plan(plan))
+        return registration_of(entry, plan)
 
     def dead_owner(self) -> Owner:
         """Return a process of this machine that ended long ago."""

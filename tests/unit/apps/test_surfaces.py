@@ -422,7 +422,7 @@ def launched(scene: Scene, case: Case) -> RunRecord:
     """Return the run that a deployment launches in the cluster before it has any objects of it."""
     planner = LaunchPlanner(
         name=case.namespace,
-        args=read_args(case.namespace, args_of(case), component_of(case.kind)._arguments),
+        args=read_args(case.namespace, args_of(case), component_of(case.kind)._scheduler),
         state=StackState(urn=""),
         organization=("organization", "torchx", "dev"),
         cluster=scene.empty[case.where],

@@ -17,7 +17,6 @@ from torchx_pulumi.controller.archiving import LogArchiver
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerTiming
-from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
@@ -25,7 +24,7 @@ from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan, replace_uid
 from torchx_pulumi.outputs.building import build_declared
-from torchx_pulumi.runs.driver import Driver, LaunchRequest
+from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers import plan_job, variant_of
@@ -35,6 +34,8 @@ from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
+
+from tests.unit.builders import registration_of
 
 STACK = "pulumi:pulumi:Stack"
 STASH = "pulumi:index:Stash"
@@ -130,7 +131,7 @@ class World:
             launched_at="2026-01-01T00:00:00Z",
             stage=Stage.LAUNCHING,
         )
-        registration = plan_registration(LaunchRequest(entry=entry, plan=plan, manifest=render_plan(plan)))
+        registration = plan_registration(registration_of(entry, plan))
         path = self.root / f"backend/.pulumi/stacks/{project}/{place.stack}.json"
         return App(entry=entry, plan=registration, kind=variant.job_object, path=path)
 

@@ -149,7 +149,7 @@ def test_unknown_keys_are_refused_with_path_and_line(tmp_path: Path) -> None:
     assert [problem.partition(":")[0] for problem in found] == ["role", "roles[0].replicas", "roles[0].resource.cpus"]
     assert "(line 2)" in found[0]
     assert "(line 7)" in found[1]
-    assert "known are name, image" in found[1]
+    assert "did you mean 'num_replicas'?" in found[1]
 
 
 @pytest.mark.parametrize(

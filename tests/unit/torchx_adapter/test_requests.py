@@ -282,3 +282,18 @@ def _raise(kind: type[Exception]) -> Any:
         raise kind
 
     return fail
+
+
+def test_all_problems_of_a_job_and_of_its_options_are_in_one_message(world: World, kind: str) -> None:
+    wrong = role(image="A B:1", num_replicas=0, args=["${app_idd}"], resource=specs.Resource(cpu=-2, gpu=-3, memMB=1))
+    options = {
+        **CONFIG[kind],
+        "service_account": "No Name",
+        "log_archive": "ftp://logs",
+        "kubeconfig": "apiVersion: v1",
+    }
+    with pytest.raises(InvalidJobError) as caught:
+        world.scheduler(kind).submit_dryrun(app(wrong), options)
+    paths = {problem.path for problem in caught.value.problems}
+    fields = ("image", "num_replicas", "args[0]", "resource.cpu", "resource.gpu")
+    assert paths == {*(f"roles[0].{field}" for field in fields), "options.service_account", "log_archive", "kubeconfig"}

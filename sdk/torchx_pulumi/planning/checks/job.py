@@ -27,6 +27,7 @@ from torchx_pulumi.planning.checks.values import (
     shown,
     unknown_keys,
 )
+from torchx_pulumi.planning.macros import misspelled_macros
 from torchx_pulumi.planning.quantities import is_port
 
 MAX_REPLICAS = 100_000
@@ -69,8 +70,9 @@ def check_role(path: str, role: RoleSpec) -> Iterator[Problem]:
     """Check the rules of one role."""
     for field in ("name", "image", "entrypoint"):
         yield from check_text(f"{path}.{field}", getattr(role, field))
-    if role.image != role.image.strip():
-        yield Problem(f"{path}.image", f"{found(role.image)}, must not begin or end with a blank")
+    if any(letter.isspace() for letter in role.image):
+        yield Problem(f"{path}.image", f"{found(role.image)}, must not contain a blank")
+    yield from _check_macros(path, role)
     yield from _check_env(path, role)
     yield from _check_replicas(path, role)
     yield from _check_retries(path, role)
@@ -90,6 +92,18 @@ def _check_role_names(roles: Sequence[RoleSpec]) -> Iterator[Problem]:
         if role.name in first:
             yield Problem(f"roles[{index}].name", f"{found(role.name)}, as is roles[{first[role.name]}]; rename one")
         first.setdefault(role.name, index)
+
+
+def _check_macros(path: str, role: RoleSpec) -> Iterator[Problem]:
+    """Names that look like a misspelled macro are refused. All others stay as they are, for a shell, as in TorchX."""
+    texts = {f"{path}.args[{index}]": text for index, text in enumerate(role.args)}
+    texts |= {f"{path}.env[{shown(name)}]": text for name, text in role.env.items()}
+    for where, text in texts.items():
+        for name, macro in misspelled_macros(text):
+            advice = (
+                f"has the unknown macro ${{{name}}}; did you mean ${{{macro}}}? A variable of a shell is $${{{name}}}"
+            )
+            yield Problem(where, advice)
 
 
 def _check_env(path: str, role: RoleSpec) -> Iterator[Problem]:
@@ -150,7 +164,10 @@ def _check_retries(path: str, role: RoleSpec) -> Iterator[Problem]:
 
 def _check_resource(path: str, resource: ResourceSpec) -> Iterator[Problem]:
     """GPUs and devices are counted, and the instance type can select a node."""
-    # TorchX's NULL_RESOURCE has -1 GPUs, which means none.
+    for field in ("cpu", "gpu", "memory_mb"):
+        # TorchX's NULL_RESOURCE has -1 of each, which means unset.
+        if (count := getattr(resource, field)) is not None and count < 0 and count != -1:
+            yield Problem(f"{path}.{field}", f"{amount(count)}, must be 0 or more, or unset")
     if resource.gpu is not None and not float(resource.gpu).is_integer():
         yield Problem(f"{path}.gpu", f"{amount(resource.gpu)}, must be a whole number, or unset")
     for name, count in resource.devices.items():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.model.options import unknown_name
 from torchx_pulumi.planning import names
 
 MAX_INT32 = 2**31 - 1
@@ -56,8 +57,7 @@ def unknown_keys(path: str, mapping: Mapping[Any, Any], known: Iterable[str]) ->
     allowed = tuple(known)
     for key in mapping:
         if key not in allowed:
-            where = f"{path}.{key}" if path else str(key)
-            yield Problem(where, f"is unknown; known are {', '.join(allowed)}")
+            yield Problem(f"{path}.{key}" if path else str(key), unknown_name(str(key), allowed))
 
 
 def is_text(value: object) -> TypeGuard[str]:

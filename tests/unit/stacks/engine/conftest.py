@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.inputs.rendering import plan_app, render_plan
+from torchx_pulumi.inputs.rendering import plan_app
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
-from torchx_pulumi.runs.driver import LaunchRequest
+from torchx_pulumi.runs.registration import Registration
+
+from tests.unit.builders import registration_of
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +26,10 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def make_order(tmp_path: Path) -> Callable[..., LaunchRequest]:
+def make_order(tmp_path: Path) -> Callable[..., Registration]:
     """Make orders of two replicas."""
 
-    def make(gang: str = "job", **changed: Any) -> LaunchRequest:
+    def make(gang: str = "job", **changed: Any) -> Registration:
         role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "num_replicas": 2}
         app = {"name": "train", "roles": [role]}
         plan = plan_app(app, "volcano", {"queue": "default", "gang": gang}, app_id="train-1")
@@ -51,6 +53,6 @@ def make_order(tmp_path: Path) -> Callable[..., LaunchRequest]:
             launched_at="2026-01-01T00:00:00Z",
             stage=Stage.LAUNCHING,
         )
-        return LaunchRequest(entry=replace(entry, **changed), plan=plan, manifest=render_plan(plan))
+        return registration_of(replace(entry, **changed), plan)
 
     return make
