@@ -394,7 +394,8 @@ def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(
     outputs = {name: engine.value(getattr(job, name)) for name in names}
     metadata = engine.mocks.one(token).inputs["metadata"]
     live = remember(engine, token, state="Running", phase="Running")
-    engine.mocks.state |= {f"{PREFIX}::train": outputs, f"{PREFIX}${token}::train": live}
+    engine.mocks.state[f"{PREFIX}::train"] |= outputs
+    engine.mocks.state[f"{PREFIX}${token}::train"] = live
     # The image changes as well: by itself, a label changes in place.
     roles = change.get("roles", [{**first["roles"][0], "image": "app:2"}])
     with cluster_for_tests(cluster({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}, live)):

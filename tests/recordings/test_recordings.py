@@ -27,14 +27,13 @@ from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import backend_of
-from torchx_pulumi_components.read_args import MCAD, VOLCANO, read_args
+from torchx_pulumi_components.read_args import read_args
 
 from tests.recordings import producing
 from tests.recordings.comparing import assert_same, by_urn, recorded, with_specs
 from tests.recordings.jobs import ProgramJob, TorchxJob, program_jobs, torchx_jobs
 
 RELEASE = "v0_2_0"
-DIALECTS = {"volcano": VOLCANO, "mcad": MCAD}
 PROGRAMS = [pytest.param(job, id=job.id) for job in program_jobs()]
 APPS = [pytest.param(job, id=job.id) for job in torchx_jobs()]
 WHOLE = os.environ.get("TORCHX_PULUMI_RECORDINGS") == "all"
@@ -74,7 +73,7 @@ def test_the_recordings_are_of_these_jobs() -> None:
 def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) -> None:
     for args, registered in zip(job.ups, ups(job), strict=True):
         record = record_of(producing.record_in(registered))
-        wanted = read_args(job.name, args, DIALECTS[job.scheduler])
+        wanted = read_args(job.name, args, job.scheduler)
         assert record.identity_version == IDENTITY_VERSION
         version, rerun = record.identity_version, wanted.settings.rerun
         digests = field_digests(wanted.spec, wanted.options, rerun=rerun, version=version)
@@ -106,7 +105,7 @@ def test_owner_and_name_of_a_recorded_run_stay(job: ProgramJob) -> None:
 
 def tail_of(job: ProgramJob) -> int:
     """Return how many characters pod names of a job have beyond its name."""
-    wanted = read_args(job.name, job.ups[0], DIALECTS[job.scheduler])
+    wanted = read_args(job.name, job.ups[0], job.scheduler)
     return backend_of(wanted.options).name_tail(wanted.spec, wanted.options)
 
 
