@@ -54,7 +54,10 @@ def app(job: TorchxJob) -> Any:
 def order(job: TorchxJob) -> Any:
     """Return the order of a launch, as it was written down."""
     (found,) = [value for path, value in app(job)["files"].items() if path.endswith("order.json")]
-    return found
+    # The keys of recordings are sorted; an order has its roles in the order of the app.
+    names = [role["name"] for role in found["outputs"]["declared"]["roles"]]
+    roles = sorted(found["roles"].items(), key=lambda item: names.index(item[1]["name"]))
+    return {**found, "roles": dict(roles)}
 
 
 def record_of(value: Any) -> RunRecord:
