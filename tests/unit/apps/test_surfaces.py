@@ -403,9 +403,9 @@ def by_component(scene: Scene, engine: conftest.Engine) -> dict[int, Told]:
 
     for case in cases:
         record = write_record(replace(launched(scene, case), uid=case.uid))
-        for note in ("intent", "record"):
-            engine.mocks.state[f"{urn}${STASH}::{case.namespace}-{note}"] = {"input": record}
-        engine.mocks.state[f"{urn}::{case.namespace}"] = {"uid": case.uid, **scene.known(case)}
+        engine.mocks.state[f"{urn}${STASH}::{case.namespace}-intent"] = {"input": record}
+        known = {"uid": case.uid, "record": record, **scene.known(case)}
+        engine.mocks.state[f"{urn}::{case.namespace}"] = known
 
     def program() -> dict[int, Any]:
         made = {}
