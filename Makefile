@@ -68,7 +68,8 @@ demo: $(SYNCED) ## A real PyTorch job on a local cluster (KEEP=1 leaves it, CLUS
 bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)
 	@$(VENV)/python -m bench $(ONLY)
 
-schema: $(SYNCED) ## Write the schemas of the components and of the stack output again
+schema: $(SYNCED) ## Write the components, their schema and that of the stack output again
+	@$(VENV)/python -m tools.components
 	@$(VENV)/python -m torchx_pulumi_components.plugin --schema > components/schema.json
 	@$(VENV)/python -m tools.output_schema > sdk/torchx_pulumi/outputs/.schema.json
 	@mv sdk/torchx_pulumi/outputs/.schema.json sdk/torchx_pulumi/outputs/schema.json

@@ -1,14 +1,12 @@
 """Write what is made of the option tables: the module of each scheduler's component, and docs/options.md.
 
-    python -m tools.components            write the files
-    python -m tools.components --check    fail if one of them is not what would be written
+A test compares the files with what would be written.
 
 Pulumi's analyzer reads the text under a field from the source of its class, and type checkers need the class as well.
 """
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -161,16 +159,10 @@ def files() -> dict[Path, str]:
     return {**made, Path(__file__).parents[1] / "docs" / "options.md": page()}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write or check the files, and return the exit code."""
-    wrong = [path for path, text in files().items() if not path.exists() or path.read_text() != text]
-    if "--check" in arguments and wrong:
-        names = ", ".join(path.name for path in wrong)
-        sys.stderr.write(f"{names}: not up to date; run `python -m tools.components`\n")
-        return 1
-    for path in wrong:
-        path.write_text(files()[path])
-    return 0
+def main() -> None:
+    """Write the files."""
+    for path, text in files().items():
+        path.write_text(text)
 
 
 def path_of(backend: SchedulerBackend[Any]) -> Path:
@@ -181,4 +173,4 @@ def path_of(backend: SchedulerBackend[Any]) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()
