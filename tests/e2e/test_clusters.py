@@ -228,13 +228,13 @@ def test_a_components_run_of_another_cluster_is_refused_in_preview_and_up(
     state = json.loads(project.run("stack", "export"))
     changed = json.loads(json.dumps(state))
     for resource in changed["deployment"]["resources"]:
-        if resource["type"] == "pulumi:index:Stash":
-            for part in (resource["inputs"], resource["outputs"]):
-                for value in (part[key] for key in ("input", "output") if key in part):
-                    assert value["cluster"]["uid"] == look.identify().uid
-                    value["cluster"] = {"uid": OTHER.uid, "address": OTHER.address, "name": OTHER.name}
-                    if "uid" in value:
-                        value["uid"] = "is-there"
+        parts = [resource.get("inputs") or {}, resource.get("outputs") or {}]
+        keys = {"pulumi:index:Stash": ("input", "output"), "torchx:index:VolcanoTrainingJob": ("record",)}
+        for value in (part[key] for part in parts for key in keys.get(resource["type"], ()) if key in part):
+            assert value["cluster"]["uid"] == look.identify().uid
+            value["cluster"] = {"uid": OTHER.uid, "address": OTHER.address, "name": OTHER.name}
+            if "uid" in value:
+                value["uid"] = "is-there"
     project.run("stack", "import", "--file", write(project, changed))
     for edit in ({}, {"labels": {"a": "b"}}, {"on_running_change": "replace", "role": {"args": ["700"]}}):
         project.job(**edit)  # type: ignore[arg-type]  # one of them is the role

@@ -352,7 +352,7 @@ def test_destroy_leaves_nothing(project: Project, look: KubernetesCluster) -> No
         ({"queue": "nosuch"}, "queue: 'nosuch' is not in the cluster"),
         ({"namespace": "nosuch"}, "namespace: 'nosuch' is not in the cluster"),
         ({"priority_class": "nosuch"}, "priority_class: 'nosuch' is not in the cluster"),
-        ({"queue": "Bad Queue", "colour": "blue"}, "colour: is not a field"),
+        ({"queue": "Bad Queue", "colour": "blue"}, "colour: is unknown"),
         ({"kube_context": "nosuch"}, "nosuch"),
     ],
 )
