@@ -7,7 +7,6 @@ Pulumi's analyzer reads the text under a field from the source of its class, and
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from importlib import import_module
@@ -24,7 +23,7 @@ OWN_SCHEDULERS = ("volcano", "mcad")
 """Schedulers of this project, which the page shows."""
 
 WIDTH = 110
-"""Longest line of a text, without its indent."""
+"""Longest text of a field. It is one line, which is its description in the schema."""
 
 
 def module_of(backend: SchedulerBackend[Any]) -> str:
@@ -121,12 +120,14 @@ def _help_of(row: Option, discovered: str | None) -> str:
     if discovered:
         return f"{row.help}. {discovered}."
     default = row.default.value if isinstance(row.default, Enum) else row.default
-    says = "nset" in row.help or row.required or default in (None, {}, ())
-    return f"{row.help}." if says else f"{row.help}. Unset: `{str(default).lower() if default is False else default}`."
+    says = "nset" in row.help or row.required or default is False or default in (None, {}, ())
+    return f"{row.help}." if says else f"{row.help}. Unset: `{default}`."
 
 
 def _text(text: str) -> str:
-    return textwrap.indent("\n".join(textwrap.wrap(f'"""{text}"""', WIDTH)), "    ") + "\n"
+    if len(text) > WIDTH:
+        raise ValueError(f"{text!r} has {len(text)} characters; a text has at most {WIDTH}")
+    return f'    """{text}"""\n'
 
 
 def page() -> str:

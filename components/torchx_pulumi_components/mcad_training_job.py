@@ -28,11 +28,11 @@ class MCADTrainingJobArgs(TypedDict):
     efa_device_count: NotRequired[int]
     """EFA devices of each replica: unset keeps the resource's own number, 0 removes them, N sets N."""
     labels: NotRequired[Mapping[str, pulumi.Input[str]]]
-    """Labels of the job object, never of its pods."""
+    """Labels of the job object, never of its pods; they change in place."""
     annotations: NotRequired[Mapping[str, pulumi.Input[str]]]
-    """Annotations of the job object, never of its pods."""
+    """Annotations of the job object, never of its pods; they change in place."""
     priority: NotRequired[int]
-    """The priority level to set on the job specs. Higher integer value means higher priority."""
+    """The priority level to set on the job specs, changed in place. Higher integer value means higher priority."""
     priority_class: NotRequired[pulumi.Input[str]]
     """Pod specific priority level: the name of the PriorityClass to set on the pod specs."""
     image_secret: NotRequired[pulumi.Input[str]]
@@ -42,16 +42,13 @@ class MCADTrainingJobArgs(TypedDict):
     network: NotRequired[pulumi.Input[str]]
     """Name of additional pod-to-pod network beyond default Kubernetes network (Multus)."""
     pod_group_api: NotRequired[PodGroupVersion]
-    """API of the coscheduler's PodGroups: `scheduling.x-k8s.io/v1alpha1` or `scheduling.sigs.k8s.io/v1alpha1`.
-    Unset: the one that the cluster serves."""
+    """PodGroup API: `scheduling.x-k8s.io/v1alpha1` or `scheduling.sigs.k8s.io/v1alpha1`. Unset: as the cluster has."""
     api_version: NotRequired[AppWrapperVersion]
-    """Version of the AppWrapper: `v1beta1` (MCAD) or `v1beta2` (the AppWrapper operator, Kueue). Unset:
-    `v1beta1`."""
+    """Version of the AppWrapper: `v1beta1` (MCAD) or `v1beta2` (AppWrapper operator, Kueue). Unset: `v1beta1`."""
     local_queue: NotRequired[pulumi.Input[str]]
     """v1beta2: Kueue's LocalQueue to schedule job in. Unset: not under Kueue."""
     suspend: NotRequired[bool]
-    """v1beta2 without Kueue: true holds the job back, or stops it and keeps its AppWrapper; changes in place.
-    Unset: `false`."""
+    """v1beta2 without Kueue: hold the job back, or stop it and keep its AppWrapper; changes in place."""
     requeuing_time_s: NotRequired[int]
     """v1beta1 with retries: seconds until a job whose pods are too few is queued again. Unset: 300."""
     requeuing_max_time_s: NotRequired[int]
@@ -59,16 +56,13 @@ class MCADTrainingJobArgs(TypedDict):
     requeuing_growth: NotRequired[str]
     """v1beta1 with retries: how this time grows, `exponential`, `linear` or `none`. Unset: exponential."""
     on_running_change: NotRequired[OnRunningChange]
-    """What a launch does that would end an unfinished run: `fail`, `replace` that run, or `ignore` the launch.
-    Unset: `fail`."""
+    """A launch that would end an unfinished run: `fail`, `replace` the run, or `ignore` the launch. Unset: `fail`."""
     wait_for: NotRequired[WaitFor]
-    """How far the run must have come before the launch ends: `created`, `admitted`, `running` or `completed`.
-    Unset: `created`."""
+    """State of the run that a launch waits for: `created`, `admitted`, `running` or `completed`. Unset: `created`."""
     timeout_s: NotRequired[int]
     """Seconds that wait_for waits at most; the run goes on after it. Unset: no limit."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """Path of the kubeconfig; programs also take its contents. Unset: KUBECONFIG, ~/.kube/config or the pod's
-    own."""
+    """Path of the kubeconfig, or in programs its contents, kept secret. Unset: KUBECONFIG or ~/.kube/config."""
     kube_context: NotRequired[pulumi.Input[str]]
     """Context of the kubeconfig. Unset: its current one."""
     log_archive: NotRequired[pulumi.Input[str]]
@@ -111,8 +105,7 @@ class MCADTrainingJob(TrainingJob):
     observed: pulumi.Output[dict[str, Any]]
     """What was seen: `observed` of the stack output `torchx`."""
     requested: pulumi.Output[dict[str, Any] | None]
-    """The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was
-    none."""
+    """Last request to cancel or resume the run: `requested` of the stack output `torchx`. None: none."""
 
     def __init__(self, name: str, args: MCADTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Launch the job, keep it, or launch it again: docs/decisions/0005 says when.

@@ -40,21 +40,19 @@ class VolcanoTrainingJobArgs(TypedDict):
     efa_device_count: NotRequired[int]
     """EFA devices of each replica: unset keeps the resource's own number, 0 removes them, N sets N."""
     labels: NotRequired[Mapping[str, pulumi.Input[str]]]
-    """Labels of the job object, never of its pods."""
+    """Labels of the job object, never of its pods; they change in place."""
     annotations: NotRequired[Mapping[str, pulumi.Input[str]]]
-    """Annotations of the job object, never of its pods."""
+    """Annotations of the job object, never of its pods; they change in place."""
     priority_class: NotRequired[pulumi.Input[str]]
-    """The name of the PriorityClass to set on the job specs."""
+    """The name of the PriorityClass to set on the job specs; it changes in place."""
     gang: NotRequired[GangMode]
-    """Who makes the pods: `job` (Volcano's job controller) or `pods` (PodGroup, Service and Pods as resources).
-    Unset: `job`."""
+    """Who makes the pods: `job` (Volcano) or `pods` (PodGroup, Service and Pods are resources). Unset: `job`."""
     layout: NotRequired[TaskLayout]
-    """Tasks of the Volcano Job: `replica` (one per replica), `role` (shared) or `auto` (shared above 100
-    replicas). Unset: `auto`."""
+    """Tasks of a new run: `replica` (one each), `role` (shared), `auto` (shared above 100 replicas). Unset: `auto`."""
     scheduler_name: NotRequired[str]
     """Scheduler that binds the pods. Unset: `volcano`."""
     ttl_seconds_after_finished: NotRequired[int]
-    """Seconds until a finished job is deleted. Unset: kept. Zero: at once."""
+    """Seconds until a finished job is deleted; it is not run again. Unset: kept. Zero: at once."""
     network_topology: NotRequired[Topology]
     """How close together the gang must be placed. Unset: anywhere."""
     plugins: NotRequired[Mapping[str, Sequence[str]]]
@@ -62,16 +60,13 @@ class VolcanoTrainingJobArgs(TypedDict):
     image_secrets: NotRequired[Sequence[pulumi.Input[str]]]
     """Names of pull secrets to set on the pod specs. Empty: none."""
     on_running_change: NotRequired[OnRunningChange]
-    """What a launch does that would end an unfinished run: `fail`, `replace` that run, or `ignore` the launch.
-    Unset: `fail`."""
+    """A launch that would end an unfinished run: `fail`, `replace` the run, or `ignore` the launch. Unset: `fail`."""
     wait_for: NotRequired[WaitFor]
-    """How far the run must have come before the launch ends: `created`, `admitted`, `running` or `completed`.
-    Unset: `created`."""
+    """State of the run that a launch waits for: `created`, `admitted`, `running` or `completed`. Unset: `created`."""
     timeout_s: NotRequired[int]
     """Seconds that wait_for waits at most; the run goes on after it. Unset: no limit."""
     kubeconfig: NotRequired[pulumi.Input[str]]
-    """Path of the kubeconfig; programs also take its contents. Unset: KUBECONFIG, ~/.kube/config or the pod's
-    own."""
+    """Path of the kubeconfig, or in programs its contents, kept secret. Unset: KUBECONFIG or ~/.kube/config."""
     kube_context: NotRequired[pulumi.Input[str]]
     """Context of the kubeconfig. Unset: its current one."""
     log_archive: NotRequired[pulumi.Input[str]]
@@ -114,8 +109,7 @@ class VolcanoTrainingJob(TrainingJob):
     observed: pulumi.Output[dict[str, Any]]
     """What was seen: `observed` of the stack output `torchx`."""
     requested: pulumi.Output[dict[str, Any] | None]
-    """The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was
-    none."""
+    """Last request to cancel or resume the run: `requested` of the stack output `torchx`. None: none."""
 
     def __init__(self, name: str, args: VolcanoTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Launch the job, keep it, or launch it again: docs/decisions/0005 says when.

@@ -90,7 +90,7 @@ class LogArchiver:
     """Longest of these times."""
 
     def __post_init__(self) -> None:
-        """Begin without copies; nothing is started."""
+        """Begin without copies. `start` starts the threads."""
         self._stop = LogStop()
         self._guard = threading.Lock()
         self._copies: dict[CopyKey, PendingCopy] = {}

@@ -57,7 +57,7 @@ class Controller(ChangeListener):
     """Keeps the outputs of stacks current, and passes pods to the archive."""
 
     def __init__(self, parts: ControllerParts, clusters: Mapping[str, Cluster]) -> None:
-        """Take the parts, and the clusters by their names in messages; nothing is started or asked yet."""
+        """Take the parts, and the clusters by their names in messages. `run` begins the work."""
         self._shared = parts
         self._settings, self._timing = parts.settings, parts.timing
         self._reporter, self._tracked = parts.reporter, parts.tracked
@@ -77,7 +77,7 @@ class Controller(ChangeListener):
         self._cleared = set(self._settings.backends if only_shows else ())
         """Backends that are not searched for locks which an earlier process of this controller held when killed."""
         self._unknown: dict[str, float] = {}
-        """Uid of a job object whose stack is not known, to when it was first seen."""
+        """Uid of a job object without a known stack, to when it was first seen."""
         self._begun = False
         self._unseen: set[AppKey] = set()
         """Apps that were not looked at since the start."""

@@ -65,7 +65,7 @@ class LeaseElection:
     """The time that is written, aware."""
 
     def __post_init__(self) -> None:
-        """Begin without the Lease; nothing is asked yet."""
+        """Begin without the Lease. `start` begins to ask for it."""
         self._stopped = threading.Event()
         self._news = threading.Event()
         self._threads: list[threading.Thread] = []

@@ -49,7 +49,7 @@ class _Known:
     """What is known of the app of a stack."""
 
     target: Target | None = None
-    """Where it is. None: `note` says why that is not known."""
+    """Where it is. None: unknown, `note` says why."""
     uid: str | None = None
     """Uid of the run that was observed."""
     observed: Mapping[str, Any] | None = None
@@ -93,7 +93,7 @@ class LiveRows:
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
 
     def __post_init__(self) -> None:
-        """Begin without clusters; nothing is asked of one yet."""
+        """Begin without clusters. The first `refresh` connects to them."""
         self._guard = threading.Lock()
         self._versions: dict[StackName, str] = {}
         """Stacks whose clusters are watched; another version than before, if they have changed."""

@@ -313,7 +313,7 @@ class Retention:
         self._check_others(now, entry)
         view = self.shared.cluster_of(now)
         if view is None:
-            why = "its cluster or its namespace is not watched here, or is not known to be that of its launch"
+            why = "its cluster or its namespace is not watched here, or may be another than that of its launch"
             raise StaysError(why)
         # Before the look: whatever is resumed after it is not deleted in this version.
         live = _live(view, objects, now)
@@ -348,7 +348,7 @@ class Retention:
     def _check_age(self, app: TrackedApp, seen: Mapping[str, Any]) -> None:
         at = self._due_at(app, seen)
         if at is None:
-            raise StaysError("it has not ended, or when it ended is not known", passing=True)
+            raise StaysError("it is still running, or its end time is unknown", passing=True)
         if at > self.shared.now():
             raise StaysError(f"it is not old enough before {format_time(at)}", passing=True)
 

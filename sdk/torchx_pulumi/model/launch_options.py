@@ -36,11 +36,11 @@ class LaunchOptions:
     """Options of a launch on every surface."""
 
     on_running_change: OnRunningChange = option(
-        "What a launch does that would end an unfinished run: `fail`, `replace` that run, or `ignore` the launch",
+        "A launch that would end an unfinished run: `fail`, `replace` the run, or `ignore` the launch",
         default=OnRunningChange.FAIL,
     )
     wait_for: WaitFor = option(
-        "How far the run must have come before the launch ends: `created`, `admitted`, `running` or `completed`",
+        "State of the run that a launch waits for: `created`, `admitted`, `running` or `completed`",
         default=WaitFor.CREATED,
     )
     timeout_s: int | None = option(
@@ -49,7 +49,7 @@ class LaunchOptions:
         torchx="wait_timeout_s",
     )
     kubeconfig: str | None = option(
-        "Path of the kubeconfig; programs also take its contents. Unset: KUBECONFIG, ~/.kube/config or the pod's own",
+        "Path of the kubeconfig, or in programs its contents, kept secret. Unset: KUBECONFIG or ~/.kube/config",
         default=None,
     )
     kube_context: str | None = option("Context of the kubeconfig. Unset: its current one", default=None)

@@ -167,8 +167,10 @@ class Options:
     efa_device_count: int | None = option(
         "EFA devices of each replica: unset keeps the resource's own number, 0 removes them, N sets N", default=None
     )
-    labels: Mapping[str, str] = option("Labels of the job object, never of its pods", default={})
-    annotations: Mapping[str, str] = option("Annotations of the job object, never of its pods", default={})
+    labels: Mapping[str, str] = option("Labels of the job object, never of its pods; they change in place", default={})
+    annotations: Mapping[str, str] = option(
+        "Annotations of the job object, never of its pods; they change in place", default={}
+    )
 
     @property
     def priority_class(self) -> str | None:

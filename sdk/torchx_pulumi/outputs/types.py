@@ -295,7 +295,7 @@ COMPONENT_OUTPUTS: Sequence[tuple[str, str, str]] = (
     (
         "requested",
         "dict[str, Any] | None",
-        "The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was none.",
+        "Last request to cancel or resume the run: `requested` of the stack output `torchx`. None: none.",
     ),
 )
 """Name, type and text of each output of a component."""

@@ -107,7 +107,7 @@ BACKEND = SchedulerBackend(
         "scheduler_name": "is an option of Volcano; use coscheduler_name",
         "image_secrets": "is an option of Volcano; use image_secret, which is one name",
     },
-    discovered={"pod_group_api": "Unset: the one that the cluster serves"},
+    discovered={"pod_group_api": "Unset: as the cluster has"},
     variants={variant.name: variant for variant in (V1BETA1, V1BETA2)},
     variant_option="api_version",
     check_options=check_mcad_options,

@@ -34,7 +34,8 @@ class MCADOptions(Options):
     scheduler: ClassVar[str] = "mcad"
 
     priority: int | None = option(
-        "The priority level to set on the job specs. Higher integer value means higher priority", default=None
+        "The priority level to set on the job specs, changed in place. Higher integer value means higher priority",
+        default=None,
     )
     priority_class: str | None = option(
         "Pod specific priority level: the name of the PriorityClass to set on the pod specs",
@@ -51,18 +52,18 @@ class MCADOptions(Options):
         "Name of additional pod-to-pod network beyond default Kubernetes network (Multus)", default=None
     )
     pod_group_api: PodGroupVersion = option(
-        "API of the coscheduler's PodGroups: `scheduling.x-k8s.io/v1alpha1` or `scheduling.sigs.k8s.io/v1alpha1`",
+        "PodGroup API: `scheduling.x-k8s.io/v1alpha1` or `scheduling.sigs.k8s.io/v1alpha1`",
         default=PodGroupVersion.X_K8S,
     )
     api_version: AppWrapperVersion = option(
-        "Version of the AppWrapper: `v1beta1` (MCAD) or `v1beta2` (the AppWrapper operator, Kueue)",
+        "Version of the AppWrapper: `v1beta1` (MCAD) or `v1beta2` (AppWrapper operator, Kueue)",
         default=AppWrapperVersion.V1BETA1,
     )
     local_queue: str | None = option(
         "v1beta2: Kueue's LocalQueue to schedule job in. Unset: not under Kueue", default=None
     )
     suspend: bool = option(
-        "v1beta2 without Kueue: true holds the job back, or stops it and keeps its AppWrapper; changes in place",
+        "v1beta2 without Kueue: hold the job back, or stop it and keep its AppWrapper; changes in place",
         default=False,
     )
     requeuing_time_s: int | None = option(

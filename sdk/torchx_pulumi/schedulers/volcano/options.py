@@ -46,19 +46,21 @@ class VolcanoOptions(Options):
     scheduler: ClassVar[str] = "volcano"
 
     queue: str = option("Volcano queue to schedule job in")
-    priority_class: str | None = option("The name of the PriorityClass to set on the job specs", default=None)
+    priority_class: str | None = option(
+        "The name of the PriorityClass to set on the job specs; it changes in place", default=None
+    )
     gang: GangMode = option(
-        "Who makes the pods: `job` (Volcano's job controller) or `pods` (PodGroup, Service and Pods as resources)",
+        "Who makes the pods: `job` (Volcano) or `pods` (PodGroup, Service and Pods are resources)",
         default=GangMode.JOB,
     )
     layout: TaskLayout = option(
-        "Tasks of the Volcano Job: `replica` (one per replica), `role` (shared) or `auto` (shared above 100 replicas)",
+        "Tasks of a new run: `replica` (one each), `role` (shared), `auto` (shared above 100 replicas)",
         default=TaskLayout.AUTO,
         counted=False,
     )
     scheduler_name: str = option("Scheduler that binds the pods", default="volcano", known=True)
     ttl_seconds_after_finished: int | None = option(
-        "Seconds until a finished job is deleted. Unset: kept. Zero: at once", default=None
+        "Seconds until a finished job is deleted; it is not run again. Unset: kept. Zero: at once", default=None
     )
     network_topology: NetworkTopology | None = option(
         "How close together the gang must be placed. Unset: anywhere", default=None
