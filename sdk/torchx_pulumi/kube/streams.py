@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
@@ -38,7 +39,11 @@ class _Stream:
 
     def __init__(self, response: Response, where: str, what: str) -> None:
         self._closed = False
-        self._response = response
+        # Among objects that refer to each other, `__del__` may come after the socket was collected.
+        self._close_response = weakref.finalize(self, response.close)
+        """Closes the connection, at the latest when the stream is not read any more."""
+        # A forked child would end the connection of its parent.
+        self._close_response.atexit = False
         self._where = where
         """Name of the cluster in messages."""
         self._what = what
@@ -85,15 +90,15 @@ class _Stream:
             f"the {self._what} from {self._where} was interrupted: {why}", retryable=True, reason=reason
         )
 
+    def _ended(self) -> None:
+        """Note that the response was read to its end: its connection is not closed, as it can be used again."""
+        self._closed = True
+        self._close_response.detach()
+
     def close(self) -> None:
         """Close the connection and end the wait of other threads."""
-        if not self._closed:
-            self._closed = True
-            self._response.close()
-
-    def __del__(self) -> None:
-        """Close the connection of a stream that is not read any more."""
-        self.close()
+        self._closed = True
+        self._close_response()
 
 
 class LogStream(_Stream, Iterator[str]):
@@ -136,8 +141,8 @@ class LogStream(_Stream, Iterator[str]):
         block = self._read()
         if block is None:
             if not self._closed:
-                # The connection was read to its end and can be used again.
-                self._closed = self._read_to_end = True
+                self._ended()
+                self._read_to_end = True
                 self._take_part(len(self._rest))
             return
         *lines, rest = (self._rest + self._decode(block)).split("\n")
@@ -192,7 +197,7 @@ class WatchStream(_Stream, Iterator[WatchEvent]):
         if block is None:
             if self._rest and not self._closed:
                 raise self._interrupted("it ended within an event")
-            self._closed = True
+            self._ended()
             return
         first, *more = block.split(b"\n")
         self._rest += first

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -204,6 +206,21 @@ def test_closing_releases_a_thread_that_waits(serve: Serve) -> None:
     reader.join(5)
     assert not reader.is_alive()
     assert rest == []
+    assert server.given_up.acquire(timeout=5)
+
+
+@pytest.mark.parametrize("in_circle", [False, True])
+def test_a_stream_that_is_not_read_any_more_closes_its_connection(serve: Serve, *, in_circle: bool) -> None:
+    server = serve(HEAD + chunk("one\n"))
+    lines: Any = server.cluster().logs("n", "p", follow=True)
+    assert next(lines) == "one"
+    if in_circle:
+        lines.itself = lines
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del lines
+        gc.collect()
+    assert not caught
     assert server.given_up.acquire(timeout=5)
 
 
