@@ -162,6 +162,35 @@ def test_what_depends_on_a_job_is_made_after_all_of_it(several: Project) -> None
     assert changes(several.up()).keys() == {"unchanged"}
 
 
+def test_a_job_that_target_leaves_out_keeps_its_run_and_its_record(several: Project, look: KubernetesCluster) -> None:
+    def jobs(image: str) -> dict[str, Any]:
+        return {name: args(several, on_running_change="relaunch", role={"image": image}) for name in ("one", "two")}
+
+    def component(name: str) -> dict[str, Any]:
+        (found,) = [item for item in several.resources() if item["urn"].endswith(f"TrainingJob::{name}")]
+        outputs: dict[str, Any] = found["outputs"]
+        return outputs
+
+    def runs() -> list[str]:
+        return sorted(item["metadata"]["name"] for item in look.list(VOLCANO_JOB, several.namespace))
+
+    write(several, jobs=jobs("app:1"))
+    several.up()
+    before, (one, two) = component("two"), runs()
+    write(several, jobs=jobs("app:2"))
+    several.up("--target", "**::one*")
+    assert component("two") == before
+    assert two in runs()
+    assert one not in runs()
+    # The next whole deployment makes the change that was left out, and that one only.
+    (one,) = {*runs()} - {two}
+    several.up()
+    assert one in runs()
+    assert two not in runs()
+    assert component("two")["uid"] != before["uid"]
+    assert changes(several.up()).keys() == {"unchanged"}
+
+
 def test_thirty_jobs_cost_little_more_than_thirty_objects(
     make_project: Callable[..., Project], look: KubernetesCluster
 ) -> None:
