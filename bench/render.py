@@ -1,7 +1,8 @@
 """Plan and render, next to TorchX's `app_to_resource` plus serialisation, for the same AppDef in the same process.
 
 Both sides start from the AppDef and end with the text that would be shown or sent. Wants: at least 5 times as fast at
-1,000 replicas, each of them a task of its own as TorchX makes them; 10,000 replicas of one task in under 10 s and 1 GiB.
+1,000 replicas, each of them a task of its own as TorchX makes them; 10,000 replicas of one task in under 10 s and
+1 GiB.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def training_app(replicas: int, *, is_own_task: bool) -> Any:
 
     Args:
         replicas: Replicas of its role.
-        is_own_task: Each replica has values of its own, so that it needs its own task. The environment and the mounts are few
-            then: 1,000 tasks must fit into one object of etcd.
+        is_own_task: Each replica has values of its own, so that it needs its own task. The environment and the mounts
+            are few then: 1,000 tasks must fit into one object of etcd.
     """
     from torchx.specs import AppDef, BindMount, Resource, Role, VolumeMount, macros
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from torchx_pulumi.images import dockerfile as dockerfiles
-from torchx_pulumi.images.bases import DigestSource, resolve
+from torchx_pulumi.images.bases import DigestSource, resolve, uses_role_image
 from torchx_pulumi.images.content.hashing import files_address, hash_files, image_address
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Tree, read_tree
@@ -90,23 +90,11 @@ def plan_patch(
     text, is_default = _dockerfile(tree, name)
     registry = registry or RegistryClient()
     bases = [resolve(image, registry, client) for image in dockerfiles.images_of(text, arguments, name)]
-    files = files_address(entries)
-    # The digest of the base stands for the name of the role's image, unless that name itself gets into the image.
-    unseen = dockerfiles.SHOWN_ARGUMENTS[1:] if dockerfiles.uses_role_image(text) else dockerfiles.SHOWN_ARGUMENTS
-    address = image_address(
-        bases=[each.digest for each in bases],
-        dockerfile=text,
-        dockerfile_path=name,
-        build_args={key: value for key, value in arguments.items() if key not in unseen},
-        labels=dict(labels or {}),
-        platform=chosen,
-        files=files,
-    )
     plan = ImagePlan(
         base=base,
         repository=repository,
-        address=address,
-        workspace_address=files,
+        address="",
+        workspace_address=files_address(entries),
         bases=bases,
         dockerfile=name,
         text=text,
@@ -119,7 +107,27 @@ def plan_patch(
         entries=entries,
         sent_only=sent_only,
     )
+    plan = replace(plan, address=_address(plan, with_role_image=dockerfiles.uses_role_image(text)))
     return choose_builder(plan, registry, builder)
+
+
+def _address(plan: ImagePlan, *, with_role_image: bool) -> str:
+    """Return the content address. The digest of the base stands for the name of the role's image.
+
+    Args:
+        plan: The plan with all inputs.
+        with_role_image: That name itself gets into the image.
+    """
+    unseen = dockerfiles.SHOWN_ARGUMENTS[1:] if with_role_image else dockerfiles.SHOWN_ARGUMENTS
+    return image_address(
+        bases=[each.digest for each in plan.bases],
+        dockerfile=plan.text,
+        dockerfile_path=plan.dockerfile,
+        build_args={key: value for key, value in plan.build_args.items() if key not in unseen},
+        labels=dict(plan.labels),
+        platform=plan.platform,
+        files=plan.workspace_address,
+    )
 
 
 def _check_types(*, text: Mapping[str, Any], mappings: Mapping[str, Any], workspace: Any) -> None:
@@ -196,7 +204,7 @@ def choose_builder(plan: ImagePlan, registry: RegistryClient, wanted: str) -> Im
         ImageError: `registry` is wanted and cannot build the image, the base cannot be used, or files changed.
     """
     if wanted == Builder.DOCKER.value:
-        return plan
+        return _for_daemon(plan, registry)
     reasons = [] if plan.repository is not None else ["without image_repo, the image exists on the daemon only"]
     local = [each.image for each in plan.bases if each.source is DigestSource.DAEMON]
     if local:
@@ -218,7 +226,22 @@ def choose_builder(plan: ImagePlan, registry: RegistryClient, wanted: str) -> Im
             f"image {plan.reference}: the builder `registry` cannot build it:{lines}\n"
             "change that, or set the option builder to `docker` or `auto`"
         )
-    return replace(plan, why_docker="; ".join(reasons))
+    return replace(_for_daemon(plan, registry), why_docker="; ".join(reasons))
+
+
+def _for_daemon(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
+    """Return the plan with an address that covers the ONBUILD instructions of its bases, which only the daemon runs."""
+    bases = []
+    for base in plan.bases:
+        # The daemon reads the base as well, and refuses what was not known here.
+        with contextlib.suppress(ImageError):
+            if base.uses_role_image is None:
+                config = read_base(registry, base, plan.platform).config.get("config")
+                base = replace(base, uses_role_image=uses_role_image(config))
+        bases.append(base)
+    if any(base.uses_role_image for base in bases):
+        plan = replace(plan, address=_address(plan, with_role_image=True))
+    return replace(plan, bases=bases)
 
 
 def _composed(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:

@@ -234,6 +234,19 @@ def test_triggers_of_the_base_use_the_daemon(registry: FakeRegistry, workspace: 
     assert "ONBUILD" in made.why_docker
 
 
+def test_triggers_of_the_base_that_use_the_role_image_are_a_part_of_the_tag(
+    registry: FakeRegistry, workspace: Path
+) -> None:
+    def tags(dockerfile: str, on_build: list[str]) -> set[str]:
+        (workspace / "Dockerfile.torchx").write_text(f"ARG IMAGE\n{dockerfile}")
+        bases = [push_base(registry, path, OnBuild=on_build) for path in ("base", "mirror/base")]
+        return {plan(registry, base, workspace, builder=each).tag for base in bases for each in ("auto", "docker")}
+
+    for dockerfile in ("FROM $IMAGE\nCOPY . .\n", "FROM scratch AS one\nFROM $IMAGE\n"):
+        assert len(tags(dockerfile, ["ARG IMAGE", "ENV ON=$IMAGE"])) == 2
+        assert len(tags(dockerfile, ["ARG IMAGES", "ENV ON=$IMAGES"])) == 1
+
+
 def test_an_image_without_a_repository_is_built_by_the_daemon(
     registry: FakeRegistry, base: str, workspace: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from torchx_pulumi.images.bases import Base, DigestSource
+from torchx_pulumi.images.bases import Base, DigestSource, uses_role_image
 from torchx_pulumi.images.building.daemon import Daemon, explained, is_passing, read_events, translated_errors
 from torchx_pulumi.images.building.progress import Layers, Progress
 from torchx_pulumi.images.reference import parse_reference
@@ -23,10 +23,12 @@ def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retri
     """Pull a base image if the daemon does not have it as planned.
 
     Raises:
-        ImageError: The image cannot be pulled, or its name refers to another image now.
+        ImageError: The image cannot be pulled, its name refers to another image now, or its ONBUILD instructions use
+            the name of the role's image and the plan does not know it.
     """
     found = daemon.inspect(base.image)
     if _fits(found, base, platform):
+        _refuse_uncovered(found, base)
         return
     if base.source is DigestSource.DAEMON:
         if found is not None and not runs_on(found, platform):
@@ -37,10 +39,22 @@ def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retri
         raise ImageError(f"base image {base.image!r}: changed on the daemon since it was planned; run again")
     progress.say(f"pulling {base.image}")
     _repeated(lambda: _pull(daemon, base, platform, progress), retries, progress)
-    if not _fits(daemon.inspect(base.image), base, platform):
+    found = daemon.inspect(base.image)
+    if not _fits(found, base, platform):
         raise ImageError(
             f"base image {base.image!r}: was {base.digest} when it was planned and is another image "
             "now; run again, or pin it with @sha256:..."
+        )
+    _refuse_uncovered(found, base)
+
+
+def _refuse_uncovered(found: Mapping[str, Any] | None, base: Base) -> None:
+    """Refuse a base whose ONBUILD instructions make something else for each name of it, if its tag is for all names."""
+    if not base.uses_role_image and uses_role_image((found or {}).get("Config")):
+        raise ImageError(
+            f"base image {base.image!r}: its ONBUILD instructions use IMAGE, the name of the role's image, which was "
+            "not known when the image was planned, so that its tag does not cover that name; name the base by a tag "
+            "that its registry has, and run again when the registry answers"
         )
 
 
