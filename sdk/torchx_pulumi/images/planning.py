@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from torchx_pulumi.images import dockerfile as dockerfiles
 from torchx_pulumi.images.bases import DigestSource, resolve, uses_role_image
+from torchx_pulumi.images.content.files import GeneratedFile
 from torchx_pulumi.images.content.hashing import files_address, hash_files, image_address
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Tree, read_tree
@@ -176,7 +177,7 @@ def _dockerfile(tree: Tree, path: str) -> tuple[str, bool]:
         )
     try:
         with entry.open() as file:
-            return file.read().decode("utf-8", "surrogateescape"), entry.is_generated
+            return file.read().decode("utf-8", "surrogateescape"), isinstance(entry.source, GeneratedFile)
     except OSError as error:
         raise ImageError(
             f"dockerfile {path!r}: cannot be read ({error.strerror or error}); make it a readable file, or name "

@@ -157,7 +157,7 @@ def test_an_upload_that_another_process_continues_is_left_alone(
 
     image = image_of([LARGE])
     with upload_session(target, LARGE[0].digest) as session:
-        session.location = f"{registry.url}/v2/team/app/blobs/uploads/of-another"
+        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/of-another")
         assert push(client, image, target) == image.manifest.digest
         assert session.location is not None
     assert not [line for line in registry.asked if "of-another" in line]
@@ -169,9 +169,10 @@ def test_an_upload_that_the_registry_forgot_begins_again(
     from torchx_pulumi.images.registry.uploads import upload_session
 
     with upload_session(target, LARGE[0].digest) as session:
-        session.location = f"{registry.url}/v2/team/app/blobs/uploads/forgotten"
+        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/forgotten")
     image = image_of([LARGE])
     assert push(client, image, target) == image.manifest.digest
+    assert [line for line in registry.asked if "forgotten" in line]
 
 
 def test_what_an_earlier_attempt_damaged_is_sent_again(
@@ -181,9 +182,10 @@ def test_what_an_earlier_attempt_damaged_is_sent_again(
 
     registry.uploads["damaged"] = bytearray(b"x" * 1000)
     with upload_session(target, LARGE[0].digest) as session:
-        session.location = f"{registry.url}/v2/team/app/blobs/uploads/damaged"
+        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/damaged")
     image = image_of([LARGE])
     assert push(client, image, target) == image.manifest.digest
+    assert [line for line in registry.asked if "damaged" in line]
 
 
 def test_the_cache_that_cannot_be_written_is_no_error(

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from torchx_pulumi.images.bases import Base, DigestSource, uses_role_image
 from torchx_pulumi.images.building.daemon import Daemon, explained, is_passing, read_events, translated_errors
 from torchx_pulumi.images.building.progress import Layers, Progress
+from torchx_pulumi.images.platforms import Platform
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.retries import Attempts, Retries, on_wait
 from torchx_pulumi.model.errors import ImageError
 
 Result = TypeVar("Result")
-_SYSTEMS: Final = ("linux", "windows", "darwin", "freebsd")
-"""Operating systems. Any other platform of one word is a processor."""
-_PROCESSORS: Final = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64"}
-"""Names of processors that Docker treats as its own."""
 
 
 def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retries: Retries | None) -> None:
@@ -59,9 +56,7 @@ def _refuse_uncovered(found: Mapping[str, Any] | None, base: Base) -> None:
 
 
 def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
-    if found is None:
-        return False
-    if not runs_on(found, platform):
+    if found is None or not runs_on(found, platform):
         return False
     if base.source is DigestSource.DAEMON:
         return str(found["Id"]) == base.digest
@@ -70,19 +65,12 @@ def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
 
 def runs_on(found: Mapping[str, Any], platform: str) -> bool:
     """Return whether an image of the daemon is for a platform. An image without a platform is for all of them."""
-    wanted = platform.lower().split("/")
-    if len(wanted) == 1 and wanted[0] not in _SYSTEMS:
-        wanted = ["linux", *wanted]
-    wanted = [_PROCESSORS.get(each, each) for each in wanted]
-    return all(not has or has == want for has, want in zip(_parts(found), wanted, strict=False))
+    has, wanted = _platform_of(found), Platform.parse(platform)
+    return has.os in ("", wanted.os) and has.architecture in ("", wanted.architecture)
 
 
-def _platform_of(found: Mapping[str, Any]) -> str:
-    return "/".join(_parts(found))
-
-
-def _parts(found: Mapping[str, Any]) -> tuple[str, str]:
-    return str(found.get("Os") or ""), str(found.get("Architecture") or "")
+def _platform_of(found: Mapping[str, Any]) -> Platform:
+    return Platform.of({"os": found.get("Os"), "architecture": found.get("Architecture")})
 
 
 def _pull(daemon: Daemon, base: Base, platform: str, progress: Progress) -> None:
