@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torchx_pulumi.images.content.hashing import cache_folder
 from torchx_pulumi.images.oci import Descriptor, LayeredImage
 from torchx_pulumi.images.reference import Reference, parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
-from torchx_pulumi.images.registry.uploads import session_folder
 from torchx_pulumi.model.errors import ImageError
 
 from tests.layered_images import MemoryBlob, image_of, layer
@@ -142,12 +142,12 @@ def test_an_interrupted_push_is_resumed_by_the_next_one(
     assert found.value.retryable
     assert registry.repository("team/app").tags == {}
     registry.cut_uploads = []
-    assert len(list(session_folder().iterdir())) == 1
-    assert oct(next(session_folder().iterdir()).stat().st_mode & 0o777) == "0o600"
+    (kept,) = cache_folder().with_name("uploads").iterdir()
+    assert oct(kept.stat().st_mode & 0o777) == "0o600"
     with closing(RegistryClient(chunk=CHUNK)) as client:
         assert push(client, image, target) == image.manifest.digest
     assert registry.bodies == LARGE[0].size + len(image.manifest.content)
-    assert list(session_folder().iterdir()) == []
+    assert not kept.exists()
 
 
 def test_an_upload_that_another_process_continues_is_left_alone(

@@ -16,7 +16,7 @@ from torchx_pulumi.model.errors import ImageError
 Result = TypeVar("Result")
 
 
-def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retries: Retries | None) -> None:
+def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retries: Retries) -> None:
     """Pull a base image if the daemon does not have it as planned.
 
     Raises:
@@ -100,7 +100,7 @@ def _follow(
     return results
 
 
-def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progress, retries: Retries | None) -> str:
+def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progress, retries: Retries) -> str:
     """Tag and push an image. Return its digest. The registry lists the tag only after the whole image is there.
 
     Raises:
@@ -123,13 +123,13 @@ def _push(daemon: Daemon, repository: str, tag: str, progress: Progress) -> str:
     return digests[-1]
 
 
-def _repeated(work: Callable[[], Result], retries: Retries | None, progress: Progress) -> Result:
+def _repeated(work: Callable[[], Result], retries: Retries, progress: Progress) -> Result:
     """Call a function again after errors that may pass.
 
     Raises:
         ImageError: The error of the last attempt.
     """
-    attempts = Attempts(retries or Retries(tries=3, first_wait_s=1.0))
+    attempts = Attempts(retries)
     on_wait.set(progress.say)
     while True:
         try:
