@@ -9,9 +9,9 @@ import contextlib
 import json
 import posixpath
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from torchx_pulumi.images import dockerfile as dockerfiles
@@ -22,7 +22,7 @@ from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Tree, read_tree
 from torchx_pulumi.images.layers import UnsupportedError, compose, read_base, unsupported
 from torchx_pulumi.images.oci import LayeredImage
-from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan
+from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, shown_left_out
 from torchx_pulumi.images.platforms import Platform
 from torchx_pulumi.images.reference import Reference, parse_reference, parse_repository
 from torchx_pulumi.images.registry import RegistryClient
@@ -308,57 +308,50 @@ def _found(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
     return plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerReport:
-    """One layer of a planned image."""
-
-    digest: str
-    size: int
-    """Bytes, compressed."""
-    is_new: bool
-    """It has files of the workspace. False: it is a layer of the base, or the image is in the registry already."""
-    is_known: bool
-    """The repository has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReport:
-    """What is known of a planned image before it is built."""
-
-    plan: ImagePlan
-    digest: str | None
-    """Digest of the image: the computed one, else the one that the registry has under the tag. None: not known before
-    the build."""
-    is_pushed: bool | None = None
-    """The registry has the image. None: it does not answer."""
-    layers: Sequence[LayerReport] | None = None
-    """Layers in order. None: the daemon builds the image, or the registry does not answer."""
-    upload_bytes: int | None = None
-    """Bytes that a push sends to the registry: layers, configuration and manifest that it lacks. Layers of a base in
-    the same registry are not sent. None: not known."""
-    warnings: Sequence[str] = ()
-    """Warnings for the user."""
-
-
-def report_plan(plan: ImagePlan, registry: RegistryClient) -> PlanReport:
-    """Return what is known of a planned image. The registry is asked for the layers.
+def report_plan(plan: ImagePlan, registry: RegistryClient) -> dict[str, Any]:
+    """Return what is known of a planned image before it is built, as `image plan --json` prints it.
 
     Args:
         plan: Result of `plan_patch`.
-        registry: Client for the registry.
+        registry: Client for the registry, which is asked for the image and its layers.
+
+    Returns:
+        Plain values. `digest`: the computed one, else the one that the registry has under the tag; None: not known
+        before the build. `is_pushed`: the registry has the image; None: it does not answer. `upload_bytes`: bytes of
+        the layers, the configuration and the manifest that the registry lacks, without layers of a base that it has in
+        another repository; None: not known. `layers`: in order, each with `digest`, `size` (bytes, compressed), `new`
+        (it has files of the workspace, and the image is not pushed) and `known` (the repository has it); None: the
+        daemon builds the image, or the registry does not answer.
     """
-    report = PlanReport(plan=plan, digest=plan.digest, warnings=tuple(plan.warnings))
+    found: dict[str, Any] = {"digest": plan.digest, "is_pushed": None, "upload_bytes": None, "layers": None}
+    warnings = list(plan.warnings)
     try:
         if plan.layered is None:
             digest = registry.digest(parse_reference(plan.reference))
-            return replace(report, digest=digest, is_pushed=digest is not None, upload_bytes=0 if digest else None)
-        return _with_layers(report, plan.layered, registry)
+            found |= {"digest": digest, "is_pushed": digest is not None, "upload_bytes": 0 if digest else None}
+        else:
+            found |= _layers(plan, plan.layered, registry)
     except ImageError as error:
-        return replace(report, warnings=(*report.warnings, f"what the registry has is not known: {error}"))
+        warnings.append(f"what the registry has is not known: {error}")
+    return {
+        "reference": plan.pod_reference,
+        "tag_reference": plan.reference,
+        "digest": found["digest"],
+        "is_pushed": found["is_pushed"],
+        "builder": plan.builder.value,
+        "why_docker": plan.why_docker or None,
+        "base": plan.base,
+        "bases": [{"image": base.image, "digest": base.digest, "source": base.source.value} for base in plan.bases],
+        "dockerfile": None if plan.is_default else plan.dockerfile,
+        "platform": plan.platform,
+        "upload_bytes": found["upload_bytes"],
+        "layers": found["layers"],
+        "left_out": shown_left_out(plan),
+        "warnings": warnings,
+    }
 
 
-def _with_layers(report: PlanReport, image: LayeredImage, registry: RegistryClient) -> PlanReport:
-    plan = report.plan
+def _layers(plan: ImagePlan, image: LayeredImage, registry: RegistryClient) -> dict[str, Any]:
     target = parse_reference(plan.reference)
     is_pushed = plan.found_at is not None or place_of(plan, registry).found == plan.digest
     new = {blob.digest: blob.size for blob in image.new_blobs}
@@ -373,15 +366,12 @@ def _with_layers(report: PlanReport, image: LayeredImage, registry: RegistryClie
     copied = {} if is_mounted else {layer.digest: layer.size for layer in image.base_layers if not layer.urls}
     missing = sum(size for digest, size in {**copied, **new}.items() if not known[digest])
     config = json.loads(image.manifest.content)["config"]["digest"]
-    return replace(
-        report,
-        is_pushed=is_pushed,
-        layers=[
-            LayerReport(
-                digest=digest, size=sizes[digest], is_new=digest in new and not is_pushed, is_known=known[digest]
-            )
-            for digest in (*(layer.digest for layer in image.base_layers), *new)
-            if digest != config
+    return {
+        "is_pushed": is_pushed,
+        "upload_bytes": 0 if is_pushed else len(image.manifest.content) + missing,
+        "layers": [
+            {"digest": each, "size": sizes[each], "new": each in new and not is_pushed, "known": known[each]}
+            for each in (*(layer.digest for layer in image.base_layers), *new)
+            if each != config
         ],
-        upload_bytes=0 if is_pushed else len(image.manifest.content) + missing,
-    )
+    }
