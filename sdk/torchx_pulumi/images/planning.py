@@ -216,6 +216,7 @@ def choose_builder(plan: ImagePlan, registry: RegistryClient, wanted: str) -> Im
             return _found(_composed(plan, registry), registry)
         except UnsupportedError as error:
             reasons = list(error.reasons)
+            plan = replace(plan, warnings=[*plan.warnings, *error.warnings])
         except ImageError as error:
             # The daemon may have the base that the registry does not give now.
             if wanted == Builder.REGISTRY.value or not error.retryable:

@@ -228,6 +228,15 @@ def test_other_dockerfiles_use_the_daemon_or_are_refused_with_the_reason(
     assert reason in str(caught.value)
 
 
+def test_a_folder_that_hides_a_link_of_the_base_is_named_in_a_warning(registry: FakeRegistry, workspace: Path) -> None:
+    (workspace / "lib").mkdir()
+    made = plan(registry, push_base(registry, WorkingDir=""), workspace)
+    (warning,) = made.warnings
+    assert made.builder is Builder.DOCKER
+    assert "puts 'lib' of the workspace in the place of /lib" in warning
+    assert warning.endswith("The builder docker replaces such a link as well")
+
+
 def test_triggers_of_the_base_use_the_daemon(registry: FakeRegistry, workspace: Path) -> None:
     made = plan(registry, push_base(registry, OnBuild=["RUN true"]), workspace)
     assert made.builder is Builder.DOCKER
