@@ -74,7 +74,8 @@ def compose(
     """
     if reasons := unsupported(text, where):
         raise UnsupportedError(reasons)
-    base_config = base.config if base is not None else _scratch(platform)
+    scratch = {key: value for key, value in Platform.parse(platform)._asdict().items() if value}
+    base_config = base.config if base is not None else scratch
     own = base_config.get("config") or {}
     created = base_config.get("created") or EPOCH
     layers: list[Layer] = []
@@ -161,10 +162,6 @@ def _is_tar(begin: bytes) -> bool:
     except tarfile.HeaderError:
         return False
     return True
-
-
-def _scratch(platform: str) -> dict[str, Any]:
-    return {key: value for key, value in Platform.parse(platform)._asdict().items() if value}
 
 
 def _without_nothing(config: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
