@@ -211,6 +211,7 @@ def choose_builder(plan: ImagePlan, registry: RegistryClient, wanted: str) -> Im
     if local:
         reasons.append(f"base image {', '.join(local)}: no registry has it, only the daemon")
     reasons += unsupported(plan.text, plan.dockerfile)
+    answering: RegistryClient | None = registry
     if not reasons:
         try:
             return _found(_composed(plan, registry), registry)
@@ -221,23 +222,28 @@ def choose_builder(plan: ImagePlan, registry: RegistryClient, wanted: str) -> Im
             # The daemon may have the base that the registry does not give now.
             if wanted == Builder.REGISTRY.value or not error.retryable:
                 raise
-            reasons = [str(error)]
+            reasons, answering = [str(error)], None
     if wanted == Builder.REGISTRY.value:
         lines = "".join(f"\n  - {reason}" for reason in reasons)
         raise ImageError(
             f"image {plan.reference}: the builder `registry` cannot build it:{lines}\n"
             "change that, or set the option builder to `docker` or `auto`"
         )
-    return replace(_for_daemon(plan, registry), why_docker="; ".join(reasons))
+    return replace(_for_daemon(plan, answering), why_docker="; ".join(reasons))
 
 
-def _for_daemon(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
-    """Return the plan with an address that covers the ONBUILD instructions of its bases, which only the daemon runs."""
+def _for_daemon(plan: ImagePlan, registry: RegistryClient | None) -> ImagePlan:
+    """Return the plan with an address that covers the ONBUILD instructions of its bases, which only the daemon runs.
+
+    Args:
+        plan: The plan.
+        registry: Client for the registries of the bases. None: they do not answer.
+    """
     bases = []
     for base in plan.bases:
         # The daemon reads the base as well, and refuses what was not known here.
         with contextlib.suppress(ImageError):
-            if base.uses_role_image is None:
+            if base.uses_role_image is None and registry is not None:
                 config = read_base(registry, base, plan.platform).config.get("config")
                 base = replace(base, uses_role_image=uses_role_image(config))
         bases.append(base)
