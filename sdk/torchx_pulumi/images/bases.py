@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from torchx_pulumi.images.building.daemon import Daemon
-from torchx_pulumi.images.dockerfile import names_role_image
 from torchx_pulumi.images.reference import is_local_id, parse_reference
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
@@ -44,7 +44,7 @@ def uses_role_image(config: Mapping[str, Any] | None) -> bool:
     Args:
         config: The part `config` of its configuration.
     """
-    return names_role_image((config or {}).get("OnBuild") or [])
+    return any(re.search(r"\bIMAGE\b", line) for line in (config or {}).get("OnBuild") or [])
 
 
 def resolve(image: str, registry: RegistryClient, client: Any = None) -> Base:

@@ -7,7 +7,7 @@ Python, and of its `shell.Lex`, which reads quotes, escapes and variables.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -159,14 +159,9 @@ def uses_role_image(text: str) -> bool:
     for step in instructions(text):
         begun = begun or step.word == "FROM"
         is_declared = step.word == "ARG" and not begun and [name for name, _ in assignments(step.rest)]
-        if step.word != "FROM" and is_declared != ["IMAGE"] and names_role_image([step.rest]):
+        if step.word != "FROM" and is_declared != ["IMAGE"] and re.search(r"\bIMAGE\b", step.rest):
             return True
     return False
-
-
-def names_role_image(instructions: Sequence[str]) -> bool:
-    """Return whether instructions, as those of ONBUILD in the configuration of a base, name the argument IMAGE."""
-    return any(re.search(r"\bIMAGE\b", each) for each in instructions)
 
 
 def first_arguments(
