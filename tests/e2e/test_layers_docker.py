@@ -266,6 +266,27 @@ def test_a_link_of_the_base_is_followed_by_dockerd_and_replaced_by_a_node(world:
     assert found["link"][0] == FOLDER
 
 
+def test_a_folder_in_the_place_of_a_link_of_the_base_replaces_it_on_dockerd_and_on_a_node(
+    world: World, tmp_path: Path
+) -> None:
+    """What docs/images.md says of a workspace with `bin/` on a base whose `/bin` is a link."""
+    for folder in ("bin", "link"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text("a")
+    (tmp_path / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nCOPY . /\n")
+    case = Case(dockerfile="Dockerfile.torchx")
+    plan = plan_case(world, case, tmp_path)
+    with pytest.raises(UnsupportedError, match="puts 'bin' of the workspace in the place of /bin") as caught:
+        composed(world, plan, case, tmp_path)
+    assert "The builder docker replaces such a link as well" in caught.value.warnings[0]
+    wanted, _ = theirs(world, plan)
+    assert (wanted["bin"][0], wanted["link"][0]) == (FOLDER, FOLDER)
+    # A link that only this base has is not known before.
+    shutil.rmtree(tmp_path / "bin")
+    found, _ = ours(world, *composed(world, plan_case(world, case, tmp_path), case, tmp_path))
+    assert (found["bin"][0], found["link"], found["link/a.txt"]) == ("link", wanted["link"], wanted["link/a.txt"])
+
+
 def test_a_daemon_that_pulls_a_layer_without_parents_makes_the_parents(world: World, tmp_path: Path) -> None:
     """dockerd's storage does not look at the layers below, as containerd does."""
     (tmp_path / "a.txt").write_text("a")

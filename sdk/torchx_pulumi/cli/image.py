@@ -8,12 +8,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx_pulumi.model.errors import Problem, invalid_job
-
-if TYPE_CHECKING:
-    from torchx_pulumi.images.planning import PlanReport
 
 Commands = Any
 """What argparse returns of `add_subparsers`."""
@@ -76,9 +73,9 @@ def plan_command(arguments: argparse.Namespace) -> int:
     from torchx_pulumi.images.registry import RegistryClient
 
     report = report_plan(plan_patch(**_patch_options(arguments)), RegistryClient())
-    for warning in report.warnings:
+    for warning in report["warnings"]:
         _say(f"torchx-pulumi: warning: {warning}")
-    _print(_plan_values(report) if arguments.json else "\n".join(_plan_lines(report)))
+    _print(report if arguments.json else "\n".join(_plan_lines(report)))
     return 0
 
 
@@ -159,49 +156,23 @@ def read_build_args(words: Sequence[str], environ: Mapping[str, str], problems: 
     return read
 
 
-def _plan_values(report: PlanReport) -> dict[str, Any]:
-    from torchx_pulumi.images.plan import shown_left_out
-
-    plan = report.plan
-    return {
-        "reference": plan.pod_reference,
-        "tag_reference": plan.reference,
-        "digest": report.digest,
-        "is_pushed": report.is_pushed,
-        "builder": plan.builder.value,
-        "why_docker": plan.why_docker or None,
-        "base": plan.base,
-        "bases": [{"image": base.image, "digest": base.digest, "source": base.source.value} for base in plan.bases],
-        "dockerfile": None if plan.is_default else plan.dockerfile,
-        "platform": plan.platform,
-        "upload_bytes": report.upload_bytes,
-        "layers": report.layers
-        and [
-            {"digest": layer.digest, "size": layer.size, "new": layer.is_new, "known": layer.is_known}
-            for layer in report.layers
-        ],
-        "left_out": shown_left_out(plan),
-        "warnings": list(report.warnings),
-    }
-
-
-def _plan_lines(report: PlanReport) -> list[str]:
+def _plan_lines(report: Mapping[str, Any]) -> list[str]:
     from torchx_pulumi.model.text import megabytes
 
-    plan = report.plan
+    is_pushed, upload = report["is_pushed"], report["upload_bytes"]
     state = {True: "is in the registry; nothing to build", None: "whether the registry has it is not known"}.get(
-        report.is_pushed, "is not in the registry"
+        is_pushed, "is not in the registry"
     )
-    if not report.is_pushed and report.upload_bytes is not None:
-        state += f"; a push uploads {megabytes(report.upload_bytes)}"
-    builder = f"{plan.builder.value}: {plan.why_docker}" if plan.why_docker else plan.builder.value
-    lines = [_row("image", plan.pod_reference), _row("", state)]
-    lines += [_row("base", f"{base.image} {base.digest} (from: {base.source.value})") for base in plan.bases]
-    lines += [_row("dockerfile", "none; COPY . ." if plan.is_default else plan.dockerfile)]
-    lines += [_row("platform", plan.platform), _row("builder", builder)]
-    for layer in report.layers or ():
-        what = " ".join(["new" if layer.is_new else "base", "known" if layer.is_known else "missing"])
-        lines.append(_row("layer", f"{layer.digest} {megabytes(layer.size):>10} {'' if report.is_pushed else what}"))
+    if not is_pushed and upload is not None:
+        state += f"; a push uploads {megabytes(upload)}"
+    builder = ": ".join(filter(None, (report["builder"], report["why_docker"])))
+    lines = [_row("image", report["reference"]), _row("", state)]
+    lines += [_row("base", f"{base['image']} {base['digest']} (from: {base['source']})") for base in report["bases"]]
+    lines += [_row("dockerfile", report["dockerfile"] or "none; COPY . .")]
+    lines += [_row("platform", report["platform"]), _row("builder", builder)]
+    for layer in report["layers"] or ():
+        what = " ".join(["new" if layer["new"] else "base", "known" if layer["known"] else "missing"])
+        lines.append(_row("layer", f"{layer['digest']} {megabytes(layer['size']):>10} {'' if is_pushed else what}"))
     return [line.rstrip() for line in lines]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -33,6 +34,17 @@ class Base:
     digest: str
     """Digest of the manifest. With source DAEMON: the id of the image."""
     source: DigestSource
+    uses_role_image: bool | None = None
+    """Its ONBUILD instructions use the name of the role's image. None: not known."""
+
+
+def uses_role_image(config: Mapping[str, Any] | None) -> bool:
+    """Return whether the ONBUILD instructions of a base use the name of the role's image.
+
+    Args:
+        config: The part `config` of its configuration.
+    """
+    return any(re.search(r"\bIMAGE\b", line) for line in (config or {}).get("OnBuild") or [])
 
 
 def resolve(image: str, registry: RegistryClient, client: Any = None) -> Base:
@@ -90,8 +102,9 @@ def _of_daemon(image: str, problem: str, retryable: bool, client: Any) -> Base:
             f"  - {problem}\n  - {also}\ngive a name that the registry has, pin it with @sha256:..., or pull it",
             retryable=retryable,
         )
+    takes_name = uses_role_image(found.get("Config"))
     pulled = [each.rpartition("@")[2] for each in found.get("RepoDigests") or [] if retryable]
     if len(set(pulled)) == 1:
         # The registry does not answer now. The daemon has the digest that it sent before.
-        return Base(image=image, digest=pulled[0], source=DigestSource.REGISTRY)
-    return Base(image=image, digest=str(found["Id"]), source=DigestSource.DAEMON)
+        return Base(image=image, digest=pulled[0], source=DigestSource.REGISTRY, uses_role_image=takes_name)
+    return Base(image=image, digest=str(found["Id"]), source=DigestSource.DAEMON, uses_role_image=takes_name)

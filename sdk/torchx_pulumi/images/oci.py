@@ -40,7 +40,6 @@ class Descriptor:
     """Bytes."""
     urls: Sequence[str] = ()
     """Where a layer is that registries do not store (media types `foreign` and `nondistributable`)."""
-    annotations: dict[str, str] = field(default_factory=dict)
     platform: dict[str, Any] = field(default_factory=dict)
     """`os`, `architecture` and `variant` of a manifest in an index. Empty: not given."""
 
@@ -57,7 +56,6 @@ class Descriptor:
                 digest=stored["digest"],
                 size=stored["size"],
                 urls=tuple(stored.get("urls") or ()),
-                annotations=dict(stored.get("annotations") or {}),
                 platform=dict(stored.get("platform") or {}),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

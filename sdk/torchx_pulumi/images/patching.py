@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from torchx_pulumi.images.bases import connected
 from torchx_pulumi.images.building.build import build
@@ -21,11 +21,9 @@ from torchx_pulumi.images.plan import CONTENT_LABEL, LOCAL_REPOSITORY, Builder, 
 from torchx_pulumi.images.planning import place_of, plan_patch
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
+from torchx_pulumi.images.registry.retries import Retries
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.progress import ProgressCallback
-
-if TYPE_CHECKING:
-    from torchx_pulumi.images.registry.retries import Retries
 
 VERSION_LABEL: Final = "torchx-pulumi/version"
 """Label of an image that the daemon built: the release of this package."""
@@ -66,8 +64,8 @@ class ImageBuilder:
     """docker-py client for one image at a time. None: each thread connects when it needs the daemon."""
     every_line: bool = False
     """Report every line of a build. False: its steps, and at most one line per second."""
-    retries: Retries | None = None
-    """Attempts of pulls and pushes by the daemon. None: three, the second one after a second."""
+    retries: Retries = field(default_factory=lambda: Retries(tries=3, first_wait_s=1.0))
+    """Attempts of pulls and pushes by the daemon."""
 
     def build(self, plans: Iterable[ImagePlan]) -> list[PatchedImage]:
         """Build and push missing images, each name of pods once.

@@ -9,19 +9,20 @@ import contextlib
 import json
 import posixpath
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from torchx_pulumi.images import dockerfile as dockerfiles
-from torchx_pulumi.images.bases import DigestSource, resolve
+from torchx_pulumi.images.bases import DigestSource, resolve, uses_role_image
+from torchx_pulumi.images.content.files import GeneratedFile
 from torchx_pulumi.images.content.hashing import files_address, hash_files, image_address
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Tree, read_tree
 from torchx_pulumi.images.layers import UnsupportedError, compose, read_base, unsupported
 from torchx_pulumi.images.oci import LayeredImage
-from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan
+from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, shown_left_out
 from torchx_pulumi.images.platforms import Platform
 from torchx_pulumi.images.reference import Reference, parse_reference, parse_repository
 from torchx_pulumi.images.registry import RegistryClient
@@ -90,23 +91,11 @@ def plan_patch(
     text, is_default = _dockerfile(tree, name)
     registry = registry or RegistryClient()
     bases = [resolve(image, registry, client) for image in dockerfiles.images_of(text, arguments, name)]
-    files = files_address(entries)
-    # The digest of the base stands for the name of the role's image, unless that name itself gets into the image.
-    unseen = dockerfiles.SHOWN_ARGUMENTS[1:] if dockerfiles.uses_role_image(text) else dockerfiles.SHOWN_ARGUMENTS
-    address = image_address(
-        bases=[each.digest for each in bases],
-        dockerfile=text,
-        dockerfile_path=name,
-        build_args={key: value for key, value in arguments.items() if key not in unseen},
-        labels=dict(labels or {}),
-        platform=chosen,
-        files=files,
-    )
     plan = ImagePlan(
         base=base,
         repository=repository,
-        address=address,
-        workspace_address=files,
+        address="",
+        workspace_address=files_address(entries),
         bases=bases,
         dockerfile=name,
         text=text,
@@ -119,7 +108,27 @@ def plan_patch(
         entries=entries,
         sent_only=sent_only,
     )
+    plan = replace(plan, address=_address(plan, with_role_image=dockerfiles.uses_role_image(text)))
     return choose_builder(plan, registry, builder)
+
+
+def _address(plan: ImagePlan, *, with_role_image: bool) -> str:
+    """Return the content address. The digest of the base stands for the name of the role's image.
+
+    Args:
+        plan: The plan with all inputs.
+        with_role_image: That name itself gets into the image.
+    """
+    unseen = dockerfiles.SHOWN_ARGUMENTS[1:] if with_role_image else dockerfiles.SHOWN_ARGUMENTS
+    return image_address(
+        bases=[each.digest for each in plan.bases],
+        dockerfile=plan.text,
+        dockerfile_path=plan.dockerfile,
+        build_args={key: value for key, value in plan.build_args.items() if key not in unseen},
+        labels=dict(plan.labels),
+        platform=plan.platform,
+        files=plan.workspace_address,
+    )
 
 
 def _check_types(*, text: Mapping[str, Any], mappings: Mapping[str, Any], workspace: Any) -> None:
@@ -168,7 +177,7 @@ def _dockerfile(tree: Tree, path: str) -> tuple[str, bool]:
         )
     try:
         with entry.open() as file:
-            return file.read().decode("utf-8", "surrogateescape"), entry.is_generated
+            return file.read().decode("utf-8", "surrogateescape"), isinstance(entry.source, GeneratedFile)
     except OSError as error:
         raise ImageError(
             f"dockerfile {path!r}: cannot be read ({error.strerror or error}); make it a readable file, or name "
@@ -196,29 +205,51 @@ def choose_builder(plan: ImagePlan, registry: RegistryClient, wanted: str) -> Im
         ImageError: `registry` is wanted and cannot build the image, the base cannot be used, or files changed.
     """
     if wanted == Builder.DOCKER.value:
-        return plan
+        return _for_daemon(plan, registry)
     reasons = [] if plan.repository is not None else ["without image_repo, the image exists on the daemon only"]
     local = [each.image for each in plan.bases if each.source is DigestSource.DAEMON]
     if local:
         reasons.append(f"base image {', '.join(local)}: no registry has it, only the daemon")
     reasons += unsupported(plan.text, plan.dockerfile)
+    answering: RegistryClient | None = registry
     if not reasons:
         try:
             return _found(_composed(plan, registry), registry)
         except UnsupportedError as error:
             reasons = list(error.reasons)
+            plan = replace(plan, warnings=[*plan.warnings, *error.warnings])
         except ImageError as error:
             # The daemon may have the base that the registry does not give now.
             if wanted == Builder.REGISTRY.value or not error.retryable:
                 raise
-            reasons = [str(error)]
+            reasons, answering = [str(error)], None
     if wanted == Builder.REGISTRY.value:
         lines = "".join(f"\n  - {reason}" for reason in reasons)
         raise ImageError(
             f"image {plan.reference}: the builder `registry` cannot build it:{lines}\n"
             "change that, or set the option builder to `docker` or `auto`"
         )
-    return replace(plan, why_docker="; ".join(reasons))
+    return replace(_for_daemon(plan, answering), why_docker="; ".join(reasons))
+
+
+def _for_daemon(plan: ImagePlan, registry: RegistryClient | None) -> ImagePlan:
+    """Return the plan with an address that covers the ONBUILD instructions of its bases, which only the daemon runs.
+
+    Args:
+        plan: The plan.
+        registry: Client for the registries of the bases. None: they do not answer.
+    """
+    bases = []
+    for base in plan.bases:
+        # The daemon reads the base as well, and refuses what was not known here.
+        with contextlib.suppress(ImageError):
+            if base.uses_role_image is None and registry is not None:
+                config = read_base(registry, base, plan.platform).config.get("config")
+                base = replace(base, uses_role_image=uses_role_image(config))
+        bases.append(base)
+    if any(base.uses_role_image for base in bases):
+        plan = replace(plan, address=_address(plan, with_role_image=True))
+    return replace(plan, bases=bases)
 
 
 def _composed(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
@@ -284,57 +315,50 @@ def _found(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
     return plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerReport:
-    """One layer of a planned image."""
-
-    digest: str
-    size: int
-    """Bytes, compressed."""
-    is_new: bool
-    """It has files of the workspace. False: it is a layer of the base, or the image is in the registry already."""
-    is_known: bool
-    """The repository has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReport:
-    """What is known of a planned image before it is built."""
-
-    plan: ImagePlan
-    digest: str | None
-    """Digest of the image: the computed one, else the one that the registry has under the tag. None: not known before
-    the build."""
-    is_pushed: bool | None = None
-    """The registry has the image. None: it does not answer."""
-    layers: Sequence[LayerReport] | None = None
-    """Layers in order. None: the daemon builds the image, or the registry does not answer."""
-    upload_bytes: int | None = None
-    """Bytes that a push sends to the registry: layers, configuration and manifest that it lacks. Layers of a base in
-    the same registry are not sent. None: not known."""
-    warnings: Sequence[str] = ()
-    """Warnings for the user."""
-
-
-def report_plan(plan: ImagePlan, registry: RegistryClient) -> PlanReport:
-    """Return what is known of a planned image. The registry is asked for the layers.
+def report_plan(plan: ImagePlan, registry: RegistryClient) -> dict[str, Any]:
+    """Return what is known of a planned image before it is built, as `image plan --json` prints it.
 
     Args:
         plan: Result of `plan_patch`.
-        registry: Client for the registry.
+        registry: Client for the registry, which is asked for the image and its layers.
+
+    Returns:
+        Plain values. `digest`: the computed one, else the one that the registry has under the tag; None: not known
+        before the build. `is_pushed`: the registry has the image; None: it does not answer. `upload_bytes`: bytes of
+        the layers, the configuration and the manifest that the registry lacks, without layers of a base that it has in
+        another repository; None: not known. `layers`: in order, each with `digest`, `size` (bytes, compressed), `new`
+        (it has files of the workspace, and the image is not pushed) and `known` (the repository has it); None: the
+        daemon builds the image, or the registry does not answer.
     """
-    report = PlanReport(plan=plan, digest=plan.digest, warnings=tuple(plan.warnings))
+    found: dict[str, Any] = {"digest": plan.digest, "is_pushed": None, "upload_bytes": None, "layers": None}
+    warnings = list(plan.warnings)
     try:
         if plan.layered is None:
             digest = registry.digest(parse_reference(plan.reference))
-            return replace(report, digest=digest, is_pushed=digest is not None, upload_bytes=0 if digest else None)
-        return _with_layers(report, plan.layered, registry)
+            found |= {"digest": digest, "is_pushed": digest is not None, "upload_bytes": 0 if digest else None}
+        else:
+            found |= _layers(plan, plan.layered, registry)
     except ImageError as error:
-        return replace(report, warnings=(*report.warnings, f"what the registry has is not known: {error}"))
+        warnings.append(f"what the registry has is not known: {error}")
+    return {
+        "reference": plan.pod_reference,
+        "tag_reference": plan.reference,
+        "digest": found["digest"],
+        "is_pushed": found["is_pushed"],
+        "builder": plan.builder.value,
+        "why_docker": plan.why_docker or None,
+        "base": plan.base,
+        "bases": [{"image": base.image, "digest": base.digest, "source": base.source.value} for base in plan.bases],
+        "dockerfile": None if plan.is_default else plan.dockerfile,
+        "platform": plan.platform,
+        "upload_bytes": found["upload_bytes"],
+        "layers": found["layers"],
+        "left_out": shown_left_out(plan),
+        "warnings": warnings,
+    }
 
 
-def _with_layers(report: PlanReport, image: LayeredImage, registry: RegistryClient) -> PlanReport:
-    plan = report.plan
+def _layers(plan: ImagePlan, image: LayeredImage, registry: RegistryClient) -> dict[str, Any]:
     target = parse_reference(plan.reference)
     is_pushed = plan.found_at is not None or place_of(plan, registry).found == plan.digest
     new = {blob.digest: blob.size for blob in image.new_blobs}
@@ -349,15 +373,12 @@ def _with_layers(report: PlanReport, image: LayeredImage, registry: RegistryClie
     copied = {} if is_mounted else {layer.digest: layer.size for layer in image.base_layers if not layer.urls}
     missing = sum(size for digest, size in {**copied, **new}.items() if not known[digest])
     config = json.loads(image.manifest.content)["config"]["digest"]
-    return replace(
-        report,
-        is_pushed=is_pushed,
-        layers=[
-            LayerReport(
-                digest=digest, size=sizes[digest], is_new=digest in new and not is_pushed, is_known=known[digest]
-            )
-            for digest in (*(layer.digest for layer in image.base_layers), *new)
-            if digest != config
+    return {
+        "is_pushed": is_pushed,
+        "upload_bytes": 0 if is_pushed else len(image.manifest.content) + missing,
+        "layers": [
+            {"digest": each, "size": sizes[each], "new": each in new and not is_pushed, "known": known[each]}
+            for each in (*(layer.digest for layer in image.base_layers), *new)
+            if each != config
         ],
-        upload_bytes=0 if is_pushed else len(image.manifest.content) + missing,
-    )
+    }

@@ -228,10 +228,32 @@ def test_other_dockerfiles_use_the_daemon_or_are_refused_with_the_reason(
     assert reason in str(caught.value)
 
 
+def test_a_folder_that_hides_a_link_of_the_base_is_named_in_a_warning(registry: FakeRegistry, workspace: Path) -> None:
+    (workspace / "lib").mkdir()
+    made = plan(registry, push_base(registry, WorkingDir=""), workspace)
+    (warning,) = made.warnings
+    assert made.builder is Builder.DOCKER
+    assert "puts 'lib' of the workspace in the place of /lib" in warning
+    assert warning.endswith("The builder docker replaces such a link as well")
+
+
 def test_triggers_of_the_base_use_the_daemon(registry: FakeRegistry, workspace: Path) -> None:
     made = plan(registry, push_base(registry, OnBuild=["RUN true"]), workspace)
     assert made.builder is Builder.DOCKER
     assert "ONBUILD" in made.why_docker
+
+
+def test_triggers_of_the_base_that_use_the_role_image_are_a_part_of_the_tag(
+    registry: FakeRegistry, workspace: Path
+) -> None:
+    def tags(dockerfile: str, on_build: list[str]) -> set[str]:
+        (workspace / "Dockerfile.torchx").write_text(f"ARG IMAGE\n{dockerfile}")
+        bases = [push_base(registry, path, OnBuild=on_build) for path in ("base", "mirror/base")]
+        return {plan(registry, base, workspace, builder=each).tag for base in bases for each in ("auto", "docker")}
+
+    for dockerfile in ("FROM $IMAGE\nCOPY . .\n", "FROM scratch AS one\nFROM $IMAGE\n"):
+        assert len(tags(dockerfile, ["ARG IMAGE", "ENV ON=$IMAGE"])) == 2
+        assert len(tags(dockerfile, ["ARG IMAGES", "ENV ON=$IMAGES"])) == 1
 
 
 def test_an_image_without_a_repository_is_built_by_the_daemon(

@@ -36,6 +36,9 @@ class KnownRegistry:
             raise ImageError(f"registry {reference.registry}: cannot be reached", retryable=True)
         return self.digests.get(f"{reference.name}:{reference.version}")
 
+    def manifest(self, reference: Reference) -> None:
+        """It has digests only."""
+
 
 @pytest.fixture
 def registry_() -> KnownRegistry:
@@ -129,6 +132,20 @@ def test_a_base_of_the_daemon_alone_goes_by_its_id(
     docker.images.pop(made.reference)
     with pytest.raises(ImageError, match="changed on the daemon since it was planned"):
         workshop.build([made])
+
+
+def test_triggers_of_a_base_that_the_tag_does_not_cover_are_refused(
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
+) -> None:
+    known = {"Id": "sha256:" + "c" * 64, "RepoDigests": [f"base@{BASE_DIGEST}"]}
+    docker.images["base:1"] = {**known, "Config": {"OnBuild": ["ARG IMAGE", "ENV ON=$IMAGE"]}}
+    with pytest.raises(ImageError, match="its ONBUILD instructions use IMAGE"):
+        workshop.build([plan(workspace, registry_)])
+    # With the registry down, the daemon says what the base has.
+    registry_.down = True
+    covered = plan(workspace, registry_, client=docker)
+    docker.images["base:1"] = {**known, "Config": {"OnBuild": ["RUN true"]}}
+    assert plan(workspace, registry_, client=docker).tag != covered.tag
 
 
 def test_with_the_registry_down_a_pulled_base_keeps_its_tag(

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torchx_pulumi.images.content.hashing import cache_folder
 from torchx_pulumi.images.oci import Descriptor, LayeredImage
 from torchx_pulumi.images.reference import Reference, parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
-from torchx_pulumi.images.registry.uploads import session_folder
 from torchx_pulumi.model.errors import ImageError
 
 from tests.layered_images import MemoryBlob, image_of, layer
@@ -142,12 +142,12 @@ def test_an_interrupted_push_is_resumed_by_the_next_one(
     assert found.value.retryable
     assert registry.repository("team/app").tags == {}
     registry.cut_uploads = []
-    assert len(list(session_folder().iterdir())) == 1
-    assert oct(next(session_folder().iterdir()).stat().st_mode & 0o777) == "0o600"
+    (kept,) = cache_folder().with_name("uploads").iterdir()
+    assert oct(kept.stat().st_mode & 0o777) == "0o600"
     with closing(RegistryClient(chunk=CHUNK)) as client:
         assert push(client, image, target) == image.manifest.digest
     assert registry.bodies == LARGE[0].size + len(image.manifest.content)
-    assert list(session_folder().iterdir()) == []
+    assert not kept.exists()
 
 
 def test_an_upload_that_another_process_continues_is_left_alone(
@@ -157,7 +157,7 @@ def test_an_upload_that_another_process_continues_is_left_alone(
 
     image = image_of([LARGE])
     with upload_session(target, LARGE[0].digest) as session:
-        session.location = f"{registry.url}/v2/team/app/blobs/uploads/of-another"
+        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/of-another")
         assert push(client, image, target) == image.manifest.digest
         assert session.location is not None
     assert not [line for line in registry.asked if "of-another" in line]
@@ -169,9 +169,10 @@ def test_an_upload_that_the_registry_forgot_begins_again(
     from torchx_pulumi.images.registry.uploads import upload_session
 
     with upload_session(target, LARGE[0].digest) as session:
-        session.location = f"{registry.url}/v2/team/app/blobs/uploads/forgotten"
+        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/forgotten")
     image = image_of([LARGE])
     assert push(client, image, target) == image.manifest.digest
+    assert [line for line in registry.asked if "forgotten" in line]
 
 
 def test_what_an_earlier_attempt_damaged_is_sent_again(
@@ -181,9 +182,10 @@ def test_what_an_earlier_attempt_damaged_is_sent_again(
 
     registry.uploads["damaged"] = bytearray(b"x" * 1000)
     with upload_session(target, LARGE[0].digest) as session:
-        session.location = f"{registry.url}/v2/team/app/blobs/uploads/damaged"
+        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/damaged")
     image = image_of([LARGE])
     assert push(client, image, target) == image.manifest.digest
+    assert [line for line in registry.asked if "damaged" in line]
 
 
 def test_the_cache_that_cannot_be_written_is_no_error(

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from torchx_pulumi.images.bases import Base, DigestSource
+from torchx_pulumi.images.bases import Base, DigestSource, uses_role_image
 from torchx_pulumi.images.building.daemon import Daemon, explained, is_passing, read_events, translated_errors
 from torchx_pulumi.images.building.progress import Layers, Progress
+from torchx_pulumi.images.platforms import Platform
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.retries import Attempts, Retries, on_wait
 from torchx_pulumi.model.errors import ImageError
 
 Result = TypeVar("Result")
-_SYSTEMS: Final = ("linux", "windows", "darwin", "freebsd")
-"""Operating systems. Any other platform of one word is a processor."""
-_PROCESSORS: Final = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64"}
-"""Names of processors that Docker treats as its own."""
 
 
-def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retries: Retries | None) -> None:
+def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retries: Retries) -> None:
     """Pull a base image if the daemon does not have it as planned.
 
     Raises:
-        ImageError: The image cannot be pulled, or its name refers to another image now.
+        ImageError: The image cannot be pulled, its name refers to another image now, or its ONBUILD instructions use
+            the name of the role's image and the plan does not know it.
     """
     found = daemon.inspect(base.image)
     if _fits(found, base, platform):
+        _refuse_uncovered(found, base)
         return
     if base.source is DigestSource.DAEMON:
         if found is not None and not runs_on(found, platform):
@@ -37,17 +36,27 @@ def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retri
         raise ImageError(f"base image {base.image!r}: changed on the daemon since it was planned; run again")
     progress.say(f"pulling {base.image}")
     _repeated(lambda: _pull(daemon, base, platform, progress), retries, progress)
-    if not _fits(daemon.inspect(base.image), base, platform):
+    found = daemon.inspect(base.image)
+    if not _fits(found, base, platform):
         raise ImageError(
             f"base image {base.image!r}: was {base.digest} when it was planned and is another image "
             "now; run again, or pin it with @sha256:..."
         )
+    _refuse_uncovered(found, base)
+
+
+def _refuse_uncovered(found: Mapping[str, Any] | None, base: Base) -> None:
+    """Refuse a base whose ONBUILD instructions make something else for each name of it, if its tag is for all names."""
+    if not base.uses_role_image and uses_role_image((found or {}).get("Config")):
+        raise ImageError(
+            f"base image {base.image!r}: its ONBUILD instructions use IMAGE, the name of the role's image, which was "
+            "not known when the image was planned, so that its tag does not cover that name; name the base by a tag "
+            "that its registry has, and run again when the registry answers"
+        )
 
 
 def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
-    if found is None:
-        return False
-    if not runs_on(found, platform):
+    if found is None or not runs_on(found, platform):
         return False
     if base.source is DigestSource.DAEMON:
         return str(found["Id"]) == base.digest
@@ -56,19 +65,12 @@ def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
 
 def runs_on(found: Mapping[str, Any], platform: str) -> bool:
     """Return whether an image of the daemon is for a platform. An image without a platform is for all of them."""
-    wanted = platform.lower().split("/")
-    if len(wanted) == 1 and wanted[0] not in _SYSTEMS:
-        wanted = ["linux", *wanted]
-    wanted = [_PROCESSORS.get(each, each) for each in wanted]
-    return all(not has or has == want for has, want in zip(_parts(found), wanted, strict=False))
+    has, wanted = _platform_of(found), Platform.parse(platform)
+    return has.os in ("", wanted.os) and has.architecture in ("", wanted.architecture)
 
 
-def _platform_of(found: Mapping[str, Any]) -> str:
-    return "/".join(_parts(found))
-
-
-def _parts(found: Mapping[str, Any]) -> tuple[str, str]:
-    return str(found.get("Os") or ""), str(found.get("Architecture") or "")
+def _platform_of(found: Mapping[str, Any]) -> Platform:
+    return Platform.of({"os": found.get("Os"), "architecture": found.get("Architecture")})
 
 
 def _pull(daemon: Daemon, base: Base, platform: str, progress: Progress) -> None:
@@ -98,7 +100,7 @@ def _follow(
     return results
 
 
-def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progress, retries: Retries | None) -> str:
+def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progress, retries: Retries) -> str:
     """Tag and push an image. Return its digest. The registry lists the tag only after the whole image is there.
 
     Raises:
@@ -121,13 +123,13 @@ def _push(daemon: Daemon, repository: str, tag: str, progress: Progress) -> str:
     return digests[-1]
 
 
-def _repeated(work: Callable[[], Result], retries: Retries | None, progress: Progress) -> Result:
+def _repeated(work: Callable[[], Result], retries: Retries, progress: Progress) -> Result:
     """Call a function again after errors that may pass.
 
     Raises:
         ImageError: The error of the last attempt.
     """
-    attempts = Attempts(retries or Retries(tries=3, first_wait_s=1.0))
+    attempts = Attempts(retries)
     on_wait.set(progress.say)
     while True:
         try:

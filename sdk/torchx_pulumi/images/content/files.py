@@ -50,11 +50,6 @@ class Entry:
     sha256: str = ""
     """SHA-256 of a file's content, 64 hex digits. Empty: not a file, or not hashed yet."""
 
-    @property
-    def is_generated(self) -> bool:
-        """Return whether this package made the file."""
-        return isinstance(self.source, GeneratedFile)
-
     def open(self) -> IO[bytes]:
         """Open a file for reading.
 

@@ -13,6 +13,7 @@ from torchx_pulumi.images.layers.base_image import BaseImage
 from torchx_pulumi.images.layers.copying import Context, KnownPaths, members_of
 from torchx_pulumi.images.layers.interpreting import (
     Copy,
+    HidesLinkError,
     Interpreter,
     NeedsDaemonError,
     UnsupportedError,
@@ -73,12 +74,14 @@ def compose(
     """
     if reasons := unsupported(text, where):
         raise UnsupportedError(reasons)
-    base_config = base.config if base is not None else _scratch(platform)
+    scratch = {key: value for key, value in Platform.parse(platform)._asdict().items() if value}
+    base_config = base.config if base is not None else scratch
     own = base_config.get("config") or {}
     created = base_config.get("created") or EPOCH
     layers: list[Layer] = []
     history: list[dict[str, Any]] = []
     problems: list[str] = []  # why the daemon is needed
+    warnings: list[str] = []  # what the daemon does not do better
     errors: list[str] = []  # what the user must change
     if own.get("OnBuild"):
         problems.append("the base has ONBUILD instructions, which need the builder docker")
@@ -92,7 +95,10 @@ def compose(
                 known.add_folder(folder)
             layer = None if copy is None else _layer(copy, context, known)
         except NeedsDaemonError as error:
-            problems.append(f"{where} line {step.line}: {step.word} {error}, which needs the builder docker")
+            problem = f"{where} line {step.line}: {step.word} {error}"
+            problems.append(f"{problem}, which needs the builder docker")
+            if isinstance(error, HidesLinkError):
+                warnings.append(f"{problem}. The builder docker replaces such a link as well")
             continue
         except ImageError as error:
             errors.append(f"{where} line {step.line}: {step.word}: {error}")
@@ -105,7 +111,7 @@ def compose(
             history.append({"created": created, "created_by": step.text, **empty})
     problems += _left_empty(interpreter, layers, absolute(own.get("WorkingDir") or "/"), where)
     if problems:
-        raise UnsupportedError(problems)
+        raise UnsupportedError(problems, warnings)
     if errors:
         raise ImageError("\n".join(errors))
     config = {key: value for key, value in base_config.items() if key not in _DROPPED}
@@ -156,10 +162,6 @@ def _is_tar(begin: bytes) -> bool:
     except tarfile.HeaderError:
         return False
     return True
-
-
-def _scratch(platform: str) -> dict[str, Any]:
-    return {key: value for key, value in Platform.parse(platform)._asdict().items() if value}
 
 
 def _without_nothing(config: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torchx_pulumi.images.content.archive import Member
 from torchx_pulumi.images.content.files import Entry, FileKind
 from torchx_pulumi.images.content.patterns import expression_of, parts_of
 from torchx_pulumi.images.content.tree import path_order
-from torchx_pulumi.images.layers.interpreting import Copy, NeedsDaemonError, absolute
+from torchx_pulumi.images.layers.interpreting import Copy, HidesLinkError, NeedsDaemonError, absolute
 from torchx_pulumi.model.errors import ImageError
 
 SYSTEM_LINKS: Final = (
@@ -119,12 +119,12 @@ class KnownPaths:
         """Note the members of a layer.
 
         Raises:
-            NeedsDaemonError: A member would hide a link of the base, or a folder replaces a link or a file of an
-                earlier instruction. The text names it.
+            HidesLinkError: A member would hide a link of the base. The text names it.
+            NeedsDaemonError: A folder replaces a link or a file of an earlier instruction.
         """
         hidden = [] if self.is_complete else [link for link in SYSTEM_LINKS if link[1:] in members]
         if hidden:
-            raise NeedsDaemonError(
+            raise HidesLinkError(
                 f"puts {members[hidden[0][1:]].entry.path!a} of the workspace in the place of {hidden[0]}, where many "
                 "images have a link to what they need; copy into a folder of its own, as with `WORKDIR /app`"
             )

@@ -41,14 +41,20 @@ _PORT: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?(?:/(tcp|udp|sctp))?",
 class UnsupportedError(Exception):
     """An image that cannot be built without a daemon."""
 
-    def __init__(self, reasons: Sequence[str]) -> None:
+    def __init__(self, reasons: Sequence[str], warnings: Sequence[str] = ()) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = tuple(reasons)
         """Texts that name the place and what the daemon is needed for."""
+        self.warnings = tuple(warnings)
+        """Warnings about the image that the daemon makes instead."""
 
 
 class NeedsDaemonError(Exception):
     """An instruction that depends on the files of the base, or that the daemon refuses. The text says why."""
+
+
+class HidesLinkError(NeedsDaemonError):
+    """A copy that would hide a link of the base. The daemon replaces the link as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,8 @@ class RegistryClient:
             return None
         media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip()
         if not media_type or media_type in ("application/json", "text/plain", "application/octet-stream"):
-            media_type = _media_type_in(answer) or media_type
+            written = answer.json()
+            media_type = (written.get("mediaType") if isinstance(written, dict) else None) or media_type
         found = Manifest(media_type=media_type, content=answer.content)
         named = reference.digest or _digest_in(answer)
         if named and named != found.digest:
@@ -327,11 +328,6 @@ def _digest_in(answer: RegistryAnswer) -> str | None:
     """Return the digest in the headers of a response. None: they have none that is valid."""
     found = str(answer.headers.get("Docker-Content-Digest", ""))
     return found if is_local_id(found) else None
-
-
-def _media_type_in(answer: RegistryAnswer) -> str | None:
-    found = answer.json()
-    return found.get("mediaType") if isinstance(found, dict) else None
 
 
 def _proxy(request: RegistryRequest, url: str) -> Proxy | None:

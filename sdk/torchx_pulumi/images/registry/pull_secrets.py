@@ -6,7 +6,7 @@ import base64
 import fnmatch
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,21 +101,18 @@ def login_for(reference: Reference, entries: Mapping[str, Any]) -> RegistryLogin
         reference: The repository.
         entries: Entries of `auths` by registry.
     """
-    matching = sorted(_matches(reference, entries), key=lambda each: each[0], reverse=True)
-    return matching[0][1] if matching else None
-
-
-def _matches(reference: Reference, entries: Mapping[str, Any]) -> Iterator[tuple[tuple[int, int], RegistryLogin]]:
+    found: list[tuple[tuple[int, bool], RegistryLogin]] = []
     names = _HUB_NAMES if reference.registry == DOCKER_HUB else (reference.registry,)
     for key, entry in entries.items():
-        host, _, path = key.partition("://")[2].partition("/") if "://" in key else key.partition("/")
+        host, _, path = key.rpartition("://")[2].partition("/")
         path = path.strip("/")
         path = "" if path in ("v1", "v2") else path
         inside = not path or reference.path == path or reference.path.startswith(f"{path}/")
         if inside and any(_is_host(name, host) for name in names) and isinstance(entry, dict):
             login = _login(entry)
             if login is not None:
-                yield (len(path), int("*" not in host)), login
+                found.append(((len(path), "*" not in host), login))
+    return max(found, key=lambda each: each[0])[1] if found else None
 
 
 def _is_host(name: str, pattern: str) -> bool:

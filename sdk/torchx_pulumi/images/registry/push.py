@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final
 
-from torchx_pulumi.images.oci import Blob, Descriptor, LayeredImage
+from torchx_pulumi.images.oci import Blob, LayeredImage
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.images.registry.client import RegistryClient
 from torchx_pulumi.images.registry.request import RegistryError, RegistryRequest, push_scope
@@ -103,7 +103,13 @@ class _Blobs:
         self._source = image.base
         if image.base and (image.base.registry != target.registry or image.base.path == target.path):
             self._source = None
-        base = [_remote(client, image.base, each) for each in image.base_layers if not _is_elsewhere(each)]
+        base = [
+            RemoteBlob(client=client, repository=image.base, digest=layer.digest, size=layer.size)
+            for layer in image.base_layers
+            # Registries do not store the others.
+            if image.base
+            and not (layer.urls or "foreign" in layer.media_type or "nondistributable" in layer.media_type)
+        ]
         self._blobs: dict[str, Blob] = {blob.digest: blob for blob in (*base, *image.new_blobs)}
         self._guard = threading.Lock()
         self._sent: dict[str, int] = {}
@@ -160,14 +166,3 @@ class _Blobs:
             }
             done, sent = len(self._done), sum(min(self._sent.get(digest, 0), size) for digest, size in sizes.items())
         self._progress(f"pushing, {done} of {len(sizes)} blobs, {megabytes(sent)} of {megabytes(sum(sizes.values()))}")
-
-
-def _remote(client: RegistryClient, base: Reference | None, layer: Descriptor) -> Blob:
-    if base is None:
-        raise ImageError(f"layer {layer.digest}: the image names no base that has it")
-    return RemoteBlob(client=client, repository=base, digest=layer.digest, size=layer.size)
-
-
-def _is_elsewhere(layer: Descriptor) -> bool:
-    """Return whether a layer is one that registries do not store."""
-    return bool(layer.urls) or "foreign" in layer.media_type or "nondistributable" in layer.media_type

@@ -8,15 +8,13 @@ import hashlib
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from torchx_pulumi.images.content.hashing import cache_folder
+from torchx_pulumi.images.content.hashing import cache_folder, remove_old
 from torchx_pulumi.images.oci import Blob
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.images.registry.addresses import url_in
@@ -188,7 +186,7 @@ class Upload:
                     if self._confirmed > most:
                         attempts.failed, most = 0, self._confirmed
                     attempts.wait(error)
-            self._session.finish()
+            self._session.keep(None)
 
     def _is_there(self) -> bool:
         """Return whether the repository has the blob, maybe of an attempt of which only the response was lost."""
@@ -326,8 +324,7 @@ def _end(answer: RegistryAnswer) -> int | None:
 class UploadSession:
     """The address at which an upload continues, for this process and, in a file, for a later one."""
 
-    def __init__(self, path: Path | None = None, file: int | None = None) -> None:
-        self._path = path
+    def __init__(self, file: int | None = None) -> None:
         self._file = file
         self.location: str | None = None
         """The address. None: no upload was begun."""
@@ -349,17 +346,6 @@ class UploadSession:
                 # A process that is killed has written all of a line or nothing. What follows the line is old.
                 os.pwrite(self._file, f"{json.dumps({'location': location})}\n".encode(), 0)
 
-    def finish(self) -> None:
-        """Remove the file of an upload that is complete."""
-        if self._path is not None:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-
-
-def session_folder() -> Path:
-    """Return the folder of the user's uploads."""
-    return cache_folder().with_name("uploads")
-
 
 @contextlib.contextmanager
 def upload_session(target: Reference, digest: str | None) -> Iterator[UploadSession]:
@@ -369,22 +355,21 @@ def upload_session(target: Reference, digest: str | None) -> Iterator[UploadSess
         target: The repository.
         digest: Digest of the blob. None: it is sent as a whole, and nothing is kept.
     """
-    folder = session_folder()
     name = hashlib.sha256(f"{target.registry}/{target.path}@{digest}".encode()).hexdigest()[:40]
+    path = cache_folder().with_name("uploads") / f"{name}.json"
     with contextlib.ExitStack() as stack:
-        session = UploadSession()
+        session, is_kept = UploadSession(), False
         # A folder that cannot be written, or an upload of another process.
         with contextlib.suppress(OSError):
             if digest is not None:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                for old in folder.glob("*.json"):
-                    with contextlib.suppress(OSError):  # another thread has finished it
-                        if old.stat().st_mtime < time.time() - _KEPT_S:
-                            old.unlink()
-                path = folder / f"{name}.json"
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                remove_old(path.parent, _KEPT_S)
                 # The address may hold a token of the registry.
                 file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 stack.callback(os.close, file)
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                session = UploadSession(path, file)
+                session, is_kept = UploadSession(file), True
         yield session
+        if is_kept and session.location is None:
+            with contextlib.suppress(OSError):
+                path.unlink()

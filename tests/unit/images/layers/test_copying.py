@@ -213,6 +213,10 @@ def test_what_would_hide_a_link_of_the_base_needs_the_daemon(files: Path, copy: 
     with pytest.raises(UnsupportedError) as refused:
         build(files, f"FROM base\n{copy}", make_base({"WorkingDir": ""}))
     assert said in refused.value.reasons[0]
+    # The daemon replaces a link of the base as well.
+    assert [said in warning for warning in refused.value.warnings] == (
+        [] if copy.startswith("COPY . /app/") else [True]
+    )
     # In a folder of its own, and in an image that has nothing else, nothing is hidden.
     build(files, f"FROM base\nWORKDIR /own\n{copy.splitlines()[0].split()[0]} . .", make_base())
     build(files, "FROM scratch\nCOPY . /")
