@@ -57,9 +57,14 @@ class RecordingMocks(pulumi.runtime.Mocks):
 class RecordingMonitor(MockMonitor):
     """Keeps the outputs of components, which Pulumi's own mocks drop."""
 
+    def __init__(self, mocks: RecordingMocks, project: str, stack: str) -> None:
+        super().__init__(mocks)
+        self.prefix = f"urn:pulumi:{stack}::{project}"
+
     def make_urn(self, parent: str, type_: str, name: str) -> str:
-        """Make a URN as the engine does: without the type of the stack."""
-        return super().make_urn("" if "::pulumi:pulumi:Stack::" in parent else parent, type_, name)
+        """Make a URN as the engine does: without the type of the stack, and in any thread."""
+        above = "" if not parent or "::pulumi:pulumi:Stack::" in parent else f"{parent.split('::')[2]}$"
+        return f"{self.prefix}::{above}{type_}::{name}"
 
     def RegisterResourceOutputs(self, request: Any) -> Any:
         found = pulumi.runtime.rpc.deserialize_properties(request.outputs)
@@ -80,7 +85,7 @@ class Engine:
         """Run a program and wait until all that it registered is there."""
         self.mocks.resources.clear()
         self.mocks.outputs.clear()
-        monitor = RecordingMonitor(self.mocks)
+        monitor = RecordingMonitor(self.mocks, project, stack)
         pulumi.runtime.set_mocks(self.mocks, project=project, stack=stack, preview=preview, monitor=monitor)
 
         async def main() -> Any:
