@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import pulumi
@@ -57,14 +58,9 @@ class RecordingMocks(pulumi.runtime.Mocks):
 class RecordingMonitor(MockMonitor):
     """Keeps the outputs of components, which Pulumi's own mocks drop."""
 
-    def __init__(self, mocks: RecordingMocks, project: str, stack: str) -> None:
-        super().__init__(mocks)
-        self.prefix = f"urn:pulumi:{stack}::{project}"
-
     def make_urn(self, parent: str, type_: str, name: str) -> str:
-        """Make a URN as the engine does: without the type of the stack, and in any thread."""
-        above = "" if not parent or "::pulumi:pulumi:Stack::" in parent else f"{parent.split('::')[2]}$"
-        return f"{self.prefix}::{above}{type_}::{name}"
+        """Make a URN as the engine does: without the type of the stack."""
+        return super().make_urn("" if "::pulumi:pulumi:Stack::" in parent else parent, type_, name)
 
     def RegisterResourceOutputs(self, request: Any) -> Any:
         found = pulumi.runtime.rpc.deserialize_properties(request.outputs)
@@ -85,7 +81,7 @@ class Engine:
         """Run a program and wait until all that it registered is there."""
         self.mocks.resources.clear()
         self.mocks.outputs.clear()
-        monitor = RecordingMonitor(self.mocks, project, stack)
+        monitor = RecordingMonitor(self.mocks)
         pulumi.runtime.set_mocks(self.mocks, project=project, stack=stack, preview=preview, monitor=monitor)
 
         async def main() -> Any:
@@ -112,6 +108,13 @@ class Engine:
         return self.loop.run_until_complete(output.future())
 
 
+class _Threads(ThreadPoolExecutor):
+    """Threads that know the program for which they answer, as those of newer releases of Pulumi do."""
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        return super().submit(copy_context().run, call, *args, **options)
+
+
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     loop = asyncio.new_event_loop()
@@ -123,7 +126,7 @@ def engine() -> Iterator[Engine]:
         loops.append(asyncio.new_event_loop())
         asyncio.set_event_loop(loops[-1])
 
-    with ThreadPoolExecutor(4, initializer=begin_thread) as executor:
+    with _Threads(4, initializer=begin_thread) as executor:
         loop.set_default_executor(executor)
         yield Engine(loop)
     asyncio.set_event_loop(None)
