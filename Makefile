@@ -58,7 +58,7 @@ e2e: $(SYNCED) $(NIGHTLY) ## All that needs the real engine, cluster and node
 	@$(VENV)/python -m tools.e2e $(ARGS)
 
 e2e-extended: $(SYNCED) $(NIGHTLY) ## The long runs of what e2e does briefly; an hour or two
-	@$(if $(ARGS),true,TORCHX_PULUMI_RECORDINGS=all TORCHX_PULUMI_IDENTITIES=20000 TORCHX_PULUMI_UNKNOWN=all TORCHX_PULUMI_ORDERS=2000 $(VENV)/python -m pytest -q -n 2 tests/recordings tests/unit/apps tests/unit/runs/test_run_hash.py tests/components/test_unknown.py)
+	@$(if $(ARGS),true,TORCHX_PULUMI_RECORDINGS=all TORCHX_PULUMI_IDENTITIES=20000 TORCHX_PULUMI_UNKNOWN=all TORCHX_PULUMI_ORDERS=2000 TORCHX_PULUMI_INSTALLS=all $(VENV)/python -m pytest -q -n 2 tests/recordings tests/unit/apps tests/unit/runs/test_run_hash.py tests/components/test_unknown.py tests/project/test_pulumi_versions.py)
 	@$(EXTENDED) $(VENV)/python -m tools.e2e $(if $(ARGS),$(ARGS),$(EXTENDED_TESTS))
 	@$(if $(ARGS),,TORCHX_PULUMI_TRAINING=1 TORCHX_PULUMI_HANDOVERS=all $(VENV)/python -m tools.e2e --nightly tests/e2e/test_torchx_schedulers.py tests/e2e/test_handover.py -k torchrun)
 
