@@ -8,6 +8,7 @@ registered. docs/decisions/0019 has the rules.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pulumi
-from torchx_pulumi.kube import PodReader
+from torchx_pulumi.kube import CachedReader, PodReader
 
 from torchx_pulumi_components.pulumi_runtime import (
     DeferredError,
@@ -26,7 +27,6 @@ from torchx_pulumi_components.pulumi_runtime import (
     wait_at_end,
     wait_for,
 )
-from torchx_pulumi_components.shared_reads import shared_reads
 from torchx_pulumi_components.stack_state import last_exports
 
 T = TypeVar("T")
@@ -122,10 +122,22 @@ class ProgramJobs:
         self._errors[component] = message
 
     def shared_reads(self, cluster: PodReader | None) -> PodReader | None:
-        """Return a cluster with reads that all jobs of the program share (`shared_reads`). None: no cluster is read."""
+        """Return a cluster of which each answer about the cluster itself is read once, for all jobs and threads.
+
+        Shared are its identity, the kinds that it serves, and objects without a namespace, for example queues. What
+        does not exist is read again by the next job: a program may create it meanwhile. Everything in a namespace, and
+        with it all objects of runs, is read whenever it is asked for. None: no cluster is read.
+        """
         if cluster is None:
             return None
-        return self._shared.setdefault(id(cluster), shared_reads(cluster))
+        if id(cluster) not in self._shared:
+            self._shared[id(cluster)] = CachedReader(
+                cluster,
+                kept_s=math.inf,
+                is_fresh=lambda kind: kind is not None and kind.namespaced,
+                keeps_absence=False,
+            )
+        return self._shared[id(cluster)]
 
     async def wait_for(self, component: pulumi.Resource, resources: Iterable[pulumi.Resource]) -> None:
         """Wait for the ends of the jobs among some resources and below the components among them.
