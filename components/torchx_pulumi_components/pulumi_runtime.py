@@ -1,6 +1,6 @@
-"""What is used of Pulumi's SDK besides its public interface. docs/decisions/0022 says why each part is needed.
+"""What is used of Pulumi's SDK besides its public interface, in one module. docs/decisions/0022 has the reasons.
 
-No other module uses it. Everything here refuses an SDK of a version that was not tested, before anything is registered.
+A version of the SDK that was not tested is refused at the first use, before anything is registered.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _private(module: str, name: str) -> Any:
         ) from error
 
 
-# What is asked of the engine and of the program's surroundings.
+# Engine, configuration and event loop.
 
 
 def call_engine(function: str, arguments: Mapping[str, Any]) -> Any:
@@ -82,7 +82,7 @@ def wait_for(awaitable: Any) -> Any:
     return _private("sync_await", "_sync_await")(awaitable)
 
 
-# What a resource has of its options.
+# Resources.
 
 
 def is_protected(resource: pulumi.Resource | None) -> bool:
@@ -154,7 +154,7 @@ def behind_barrier(component: pulumi.ComponentResource) -> Iterator[None]:
         component._childResources = listed
 
 
-# How a program ends. Pulumi has a list of what it waits for, takes the newest one first, and ends with the first error.
+# The end of a program. Pulumi waits for a list, takes the newest one first, and ends with the first error.
 
 
 class _Pending(list[Awaitable[Any]]):
@@ -213,7 +213,7 @@ def end_with(errors: Callable[[], Sequence[str]], last_exports: Callable[[], Map
     """Let the program that runs end with errors after everything else was registered.
 
     Args:
-        errors: Returns them when all else has ended. None: the program ends well.
+        errors: Returns them when all else has ended. Empty: the program ends well.
         last_exports: Returns what the program exported last. An export that fails with a `DeferredError` keeps it.
     """
     pending = _pending()
