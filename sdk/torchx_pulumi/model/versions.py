@@ -45,8 +45,8 @@ def sdk_problem(version: str) -> str | None:
     """Return why a version of the Python package `pulumi` is refused. None: it was tested.
 
     >>> sdk_problem("3.272.1")
-    >>> sdk_problem("3.300.0")[:81]
-    'the Python package pulumi 3.300.0 was not tested with torchx-pulumi, only 3.259 to'
+    >>> sdk_problem("3.300.0")[:79]
+    'the Python package pulumi 3.300.0 was not tested with torchx-pulumi, only 3.259'
     """
     (oldest, newest), found = TESTED_SDK, read_version(version)
     if found is not None and oldest <= found <= newest:
