@@ -13,14 +13,14 @@ from importlib.util import find_spec
 from typing import Any
 
 import pulumi
-from pulumi.runtime.mocks import MockMonitor
-from pulumi.runtime.settings import get_monitor
 from torchx_pulumi.kube import KubernetesCluster, PodReader
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, mismatch_words
 from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
 from torchx_pulumi.model.run_record import RunRecord
 
+from torchx_pulumi_components import pulumi_runtime
 from torchx_pulumi_components.input_resolution import is_placeholder
+from torchx_pulumi_components.resources import type_token
 from torchx_pulumi_components.stack_state import StackState
 
 _given: ContextVar[PodReader | None] = ContextVar("cluster", default=None)
@@ -59,7 +59,7 @@ def connect(
     """
     if (given := _given.get()) is not None:
         return given, ""
-    if isinstance(get_monitor(), MockMonitor):
+    if pulumi_runtime.is_mocked():
         return None, ""
     if is_placeholder(kubeconfig) or is_placeholder(context):
         return None, "the cluster is not known before `up`: queue, namespace and the last run were not looked at"
@@ -170,8 +170,7 @@ def check_provider(
 
 def is_protected(opts: pulumi.ResourceOptions) -> bool:
     """Return whether the children of a component are protected, by its options or by those of its parents."""
-    inherited = getattr(opts.parent, "_protect", None)
-    return bool(inherited if opts.protect is None else opts.protect)
+    return pulumi_runtime.is_protected(opts.parent) if opts.protect is None else opts.protect
 
 
 def has_provider(opts: pulumi.ResourceOptions) -> bool:
@@ -180,5 +179,5 @@ def has_provider(opts: pulumi.ResourceOptions) -> bool:
     listed = list(given.values()) if isinstance(given, Mapping) else list(given)
     if opts.provider is not None:
         listed.append(opts.provider)
-    inherited = getattr(opts.parent, "_providers", None) or {}
-    return "kubernetes" in inherited or any(provider.package == "kubernetes" for provider in listed)
+    inherited = None if opts.parent is None else opts.parent.get_provider(type_token("v1", "Pod"))
+    return inherited is not None or any(provider.package == "kubernetes" for provider in listed)

@@ -19,7 +19,6 @@ from enum import Enum
 from typing import Any
 
 import pulumi
-from pulumi.runtime.sync_await import _sync_await
 from torchx_pulumi.model.errors import InvalidJobError, invalid_job
 from torchx_pulumi.model.redaction import HIDDEN, hide, texts_in
 
@@ -43,11 +42,6 @@ _OTHER_WORD = {word: other for pair in _WORDS for word, other in (pair, pair[::-
 
 _SHOWN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<=\bis )-?\d[\w.]*|(?<=\bfound )\S+")
 """A value in a message: quoted, or after `is` or `found`."""
-
-
-def wait_for(awaitable: Any) -> Any:
-    """Wait for something asynchronous in a program's own code, as Pulumi's own invokes do. Not in a task."""
-    return _sync_await(awaitable)
 
 
 ValuePath = tuple[str | int, ...]

@@ -40,12 +40,8 @@ from torchx_pulumi_components.log_keeping import copying_ended_run
 from torchx_pulumi_components.marked_plan import MarkedPlan, mark_plan
 from torchx_pulumi_components.notes import entry_of, record_of
 from torchx_pulumi_components.outputs import role_outputs, run_outputs, stored_outputs
-from torchx_pulumi_components.program_jobs import (
-    JobRefusedError,
-    behind_barrier,
-    current_deferral,
-    program_jobs,
-)
+from torchx_pulumi_components.program_jobs import JobRefusedError, current_deferral, program_jobs
+from torchx_pulumi_components.pulumi_runtime import behind_barrier
 from torchx_pulumi_components.read_args import ParsedArgs, read_args
 from torchx_pulumi_components.resources import (
     ChildOptions,

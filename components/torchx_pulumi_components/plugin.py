@@ -11,10 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import pulumi
+from pulumi.provider import ConstructResult
 from pulumi.provider import main as serve
 from pulumi.provider.experimental.analyzer import PropertyDefinition, PropertyType
 from pulumi.provider.experimental.component import ComponentProvider
-from pulumi.provider.provider import ConstructResult
 from pulumi.provider.server import ComponentInitError
 
 from torchx_pulumi_components.input_resolution import in_fixed_order

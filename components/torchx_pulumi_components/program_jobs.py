@@ -8,31 +8,34 @@ registered. docs/decisions/0019 has the rules.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+import math
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pulumi
-from pulumi.runtime.rpc_manager import RPCManager
-from pulumi.runtime.settings import SETTINGS, get_root_resource
-from pulumi.runtime.stack import Stack
-from torchx_pulumi.kube import PodReader
+from torchx_pulumi.kube import CachedReader, PodReader
 
-from torchx_pulumi_components.input_resolution import wait_for
-from torchx_pulumi_components.shared_reads import shared_reads
-from torchx_pulumi_components.stack_state import as_inputs, read_outputs
+from torchx_pulumi_components.pulumi_runtime import (
+    DeferredError,
+    children_of,
+    end_with,
+    once_per_program,
+    registrations_ended,
+    wait_at_end,
+    wait_for,
+)
+from torchx_pulumi_components.stack_state import last_exports
 
 T = TypeVar("T")
 
 PLANS_AT_ONCE = 8
 """Jobs of one program that are planned at the same time. Each sends a few requests, one after the other."""
 
-STACK_TYPE = "::pulumi:pulumi:Stack::"
 
-
-class JobRefusedError(pulumi.RunError):
+class JobRefusedError(DeferredError):
     """A job or an image was refused, or a job did not reach its goal. What depends on it fails with this error."""
 
     def __init__(self, message: str, what: str) -> None:
@@ -89,8 +92,6 @@ class ProgramJobs:
         self._waits_for: dict[pulumi.Resource, list[pulumi.Resource]] = {}
         """Jobs to those that they wait for."""
         self._warnings: set[str] = set()
-        self._end = _End(self)
-        self._exports_kept = False
 
     def warn_once(self, text: str) -> None:
         """Log a warning that holds for all jobs of the program."""
@@ -108,16 +109,8 @@ class ProgramJobs:
         """
         self._tasks.append(task)
         self._finished[component] = finished
-        manager = SETTINGS.rpc_manager
-        manager.rpcs.append(task)
-        self._end.attach(manager)
-        root: Any = get_root_resource()
-        if isinstance(root, Stack) and not self._exports_kept:
-            self._exports_kept = True
-            register = root.register_outputs
-            root.register_outputs = lambda outputs: manager.rpcs.append(  # type: ignore[method-assign]
-                asyncio.ensure_future(_register_exports(register, outputs))
-            )
+        wait_at_end(task)
+        end_with(lambda: self.errors, last_exports)
 
     @property
     def errors(self) -> list[str]:
@@ -129,10 +122,22 @@ class ProgramJobs:
         self._errors[component] = message
 
     def shared_reads(self, cluster: PodReader | None) -> PodReader | None:
-        """Return a cluster with reads that all jobs of the program share (`shared_reads`). None: no cluster is read."""
+        """Return a cluster of which each answer about the cluster itself is read once, for all jobs and threads.
+
+        Shared are its identity, the kinds that it serves, and objects without a namespace, for example queues. What
+        does not exist is read again by the next job: a program may create it meanwhile. Everything in a namespace, and
+        with it all objects of runs, is read whenever it is asked for. None: no cluster is read.
+        """
         if cluster is None:
             return None
-        return self._shared.setdefault(id(cluster), shared_reads(cluster))
+        if id(cluster) not in self._shared:
+            self._shared[id(cluster)] = CachedReader(
+                cluster,
+                kept_s=math.inf,
+                is_fresh=lambda kind: kind is not None and kind.namespaced,
+                keeps_absence=False,
+            )
+        return self._shared[id(cluster)]
 
     async def wait_for(self, component: pulumi.Resource, resources: Iterable[pulumi.Resource]) -> None:
         """Wait for the ends of the jobs among some resources and below the components among them.
@@ -159,7 +164,7 @@ class ProgramJobs:
             if resource in self._finished:
                 yield resource
             if isinstance(resource, pulumi.ComponentResource):
-                yield from self._among(list(resource._childResources))
+                yield from self._among(children_of(resource))
 
     def _leads_to(self, job: pulumi.Resource, others: Iterable[pulumi.Resource]) -> bool:
         """Return whether one of some jobs is a job, or waits for it."""
@@ -181,134 +186,10 @@ class ProgramJobs:
     async def ended(self) -> None:
         """Wait for all jobs, and if some were refused, for all registrations of the others."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        manager = SETTINGS.rpc_manager
-        while self.errors and any(not one.done() for one in manager.rpcs if isinstance(one, asyncio.Future)):
-            await asyncio.wait([one for one in manager.rpcs if isinstance(one, asyncio.Future)])
+        if self.errors:
+            await registrations_ended()
 
 
 def program_jobs() -> ProgramJobs:
     """Return the jobs of the program that runs."""
-    manager = SETTINGS.rpc_manager
-    if not isinstance(manager.rpcs, _Rpcs):
-        manager.rpcs = _Rpcs(manager.rpcs)
-    return manager.rpcs.jobs
-
-
-class _Rpcs(list[Awaitable[Any]]):
-    """What Pulumi waits for at the end of a program. A refused job does not end this, see `_End`.
-
-    `pulumi.runtime.test` begins each program with a new list and the same manager.
-    """
-
-    def __init__(self, rpcs: Iterable[Awaitable[Any]]) -> None:
-        super().__init__(rpcs)
-        self.jobs = ProgramJobs()
-
-    def pop(self, index: Any = -1) -> Awaitable[Any]:
-        """Remove one and return it, without the error of a refused job."""
-        return _without_refusals(super().pop(index))
-
-
-async def _without_refusals(awaitable: Awaitable[Any]) -> Any:
-    try:
-        return await awaitable
-    except JobRefusedError:
-        return None
-
-
-class _End:
-    """What a program waits for last: it raises the errors of the jobs."""
-
-    def __init__(self, jobs: ProgramJobs) -> None:
-        self._jobs = jobs
-
-    def attach(self, manager: RPCManager) -> None:
-        """Let the program wait for this after all else: Pulumi takes the newest first."""
-        if self not in manager.rpcs:
-            manager.rpcs.insert(0, self)
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        """Wait for everything else, and raise.
-
-        Raises:
-            pulumi.RunError: Jobs were refused, or did not reach their goals.
-        """
-        return self._raise().__await__()
-
-    async def _raise(self) -> None:
-        manager = SETTINGS.rpc_manager
-        while True:
-            # Registrations may have begun meanwhile. These are waited for first.
-            await asyncio.sleep(0)
-            if manager.rpcs:
-                self.attach(manager)
-                return
-            pending = [output for output in SETTINGS.outputs if not output.done()]
-            if not self._jobs.errors or not pending:
-                break
-            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        if self._jobs.errors:
-            # These are the same errors. Another program of this process must not find them.
-            if isinstance(manager.unhandled_exception, JobRefusedError):
-                manager.unhandled_exception = manager.exception_traceback = None
-            ended = [output for output in SETTINGS.outputs if not output.cancelled()]
-            SETTINGS.outputs.difference_update(each for each in ended if isinstance(each.exception(), JobRefusedError))
-            raise pulumi.RunError("\n".join(self._jobs.errors))
-
-
-async def _register_exports(register: Callable[[Mapping[str, Any]], None], outputs: Mapping[str, Any]) -> None:
-    """Register the exports of a program. Those that depend on a refused job keep their last values."""
-    refused = [name for name, value in outputs.items() if await _is_refused(value)]
-    stored = next((found for urn, found in read_outputs().items() if STACK_TYPE in urn), {}) if refused else {}
-    last = {name: as_inputs(stored[name]) for name in refused if name in stored}
-    register({**{name: value for name, value in outputs.items() if name not in refused}, **last})
-
-
-async def _is_refused(value: Any) -> bool:
-    try:
-        await pulumi.Output.from_input(value).future()
-    except JobRefusedError:
-        return True
-    except Exception:  # noqa: BLE001 - the registration fails with it
-        return False
-    return False
-
-
-class Barrier(pulumi.Resource):
-    """Child of a job's component for which whatever depends on the job waits. It is not registered.
-
-    The other children are registered after the decision, which may be later than the resources that depend on them.
-    """
-
-    def __init__(self, component: pulumi.ComponentResource, urn: Awaitable[str]) -> None:
-        # Not that of the base class, which registers.
-        self.__dict__["urn"] = _Urn(urn)
-        self._component = component
-        self._type, self._name = component.pulumi_resource_type, f"{component.pulumi_resource_name}-barrier"
-        self._childResources: set[pulumi.Resource] = set()
-        component._childResources.add(self)
-
-
-class _Urn:
-    """Stands for the Output of a URN. An Output with an error would end the program before the others."""
-
-    def __init__(self, urn: Awaitable[str]) -> None:
-        self._urn = urn
-
-    async def future(self) -> str:
-        """Return the URN of the job's component, once its objects are created.
-
-        Raises:
-            JobRefusedError: The job was refused, or did not reach its goal.
-        """
-        return await asyncio.shield(self._urn)
-
-
-@contextmanager
-def behind_barrier(component: pulumi.ComponentResource) -> Iterator[None]:
-    """Register children of a job inside that only its barrier represents: the same ones, whenever a program looks."""
-    listed = set(component._childResources)
-    try:
-        yield
-    finally:
-        component._childResources = listed
+    return once_per_program(ProgramJobs)

@@ -9,16 +9,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
-import grpc
 import pulumi
-from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]  # no stubs
-from google.protobuf.struct_pb2 import Struct  # type: ignore[import-untyped]  # no stubs
-from pulumi.runtime.proto.resource_pb2 import ResourceInvokeRequest
-from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
-from pulumi.runtime.rpc_manager import RPCManager
-from pulumi.runtime.settings import SETTINGS, get_monitor
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity
@@ -26,8 +18,10 @@ from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
 from torchx_pulumi.model.run_record import RunRecord, read_record
 
+from torchx_pulumi_components.pulumi_runtime import alias_urns, call_engine, former_urns, once_per_program
 from torchx_pulumi_components.resources import type_token
 
+STACK = "pulumi:pulumi:Stack"
 STASH = "pulumi:index:Stash"
 PROVIDER = "pulumi:providers:kubernetes"
 
@@ -84,7 +78,7 @@ class StackState:
 
 async def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
     """Return the parent that is part of URNs. The stack, which other languages send as a parent, is not."""
-    if opts.parent is None or "pulumi:pulumi:Stack::" in str(await opts.parent.urn.future()):
+    if opts.parent is None or f"{STACK}::" in str(await opts.parent.urn.future()):
         return None
     return opts.parent
 
@@ -102,11 +96,10 @@ async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, 
         DeployError: The state cannot be read.
     """
     parent = await real_parent(opts)
-    present = str(await create_urn(name, token, parent).future())
-    aliases = [collapse_alias_to_urn(alias, name, token, parent) for alias in opts.aliases or []]
-    own = [str(await alias.future()) for alias in aliases]
-    inherited = [str(await pulumi.Output.from_input(alias).future()) for alias in getattr(parent, "_aliases", [])]
-    former = tuple(dict.fromkeys([*own, *_inherited(name, present, own, parent, inherited)]))
+    present = str(await pulumi.create_urn(name, token, parent).future())
+    own = await alias_urns(opts.aliases or [], name, token, parent)
+    inherited = _inherited(name, present, own, parent, await former_urns(parent))
+    former = tuple(dict.fromkeys([*own, *inherited]))
     outputs = read_outputs()
     for urn in (present, *former):
         children = dict(_children(urn, outputs))
@@ -134,10 +127,6 @@ async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, 
     return StackState(urn=present, former_urns=former)
 
 
-_outputs: WeakKeyDictionary[RPCManager, Mapping[str, Mapping[str, Any]]] = WeakKeyDictionary()
-"""What `read_outputs` found, by program."""
-
-
 def read_outputs() -> Mapping[str, Mapping[str, Any]]:
     """Return the outputs of all resources in this stack's state, by URN; secrets are marked as Pulumi marks them.
 
@@ -146,32 +135,33 @@ def read_outputs() -> Mapping[str, Mapping[str, Any]]:
     Raises:
         DeployError: The state cannot be read.
     """
-    program = SETTINGS.rpc_manager
-    if program not in _outputs:
-        _outputs[program] = _read_outputs()
-    return _outputs[program]
+    return once_per_program(_read_outputs)
 
 
 def _read_outputs() -> Mapping[str, Mapping[str, Any]]:
-    """Read the outputs. Pulumi's own `invoke` only says that something in the whole state is secret."""
     stack = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
-    monitor: Any = get_monitor()
-    arguments = Struct()
-    arguments["stackName"] = stack
-    request = ResourceInvokeRequest(tok="pulumi:pulumi:readStackResourceOutputs", args=arguments)
     for attempt in range(READ_ATTEMPTS):
         try:
-            response: Any = monitor.Invoke(request)
-        except grpc.RpcError as error:
-            message = str(error.details() if isinstance(error, grpc.Call) else error)
-            is_half = any(word in message for word in HALF_WRITTEN)
+            found = call_engine("pulumi:pulumi:readStackResourceOutputs", {"stackName": stack})
+        except DeployError as error:
+            is_half = any(word in str(error) for word in HALF_WRITTEN)
             if not is_half or attempt == READ_ATTEMPTS - 1:
-                raise DeployError(f"the state of stack {stack} cannot be read: {message}") from error
+                raise DeployError(f"the state of stack {stack} cannot be read: {error}") from error
             time.sleep(READ_PAUSE_S)
             continue
-        resources = unmarked(MessageToDict(getattr(response, "return")).get("outputs")) or {}
+        resources = unmarked(found.get("outputs")) or {}
         return {urn: unmarked(unmarked(resource).get("outputs")) or {} for urn, resource in resources.items()}
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def last_exports() -> Mapping[str, Any]:
+    """Return what the program exported in the last deployment, as it is exported again.
+
+    Raises:
+        DeployError: The state cannot be read.
+    """
+    stored = next((found for urn, found in read_outputs().items() if f"::{STACK}::" in urn), {})
+    return {name: as_inputs(value) for name, value in stored.items()}
 
 
 def is_marked(value: Any) -> bool:
@@ -208,7 +198,7 @@ def _inherited(
     kind = urn.split("::")[-2].rpartition("$")[2]
     for parent_urn in former:
         prefix, _, old_parent = parent_urn.rpartition("::")
-        parent_name = str(getattr(parent, "_name", ""))
+        parent_name = "" if parent is None else parent.pulumi_resource_name
         # As the engine does it: a child named after its parent was named after the parent's former name.
         renamed = old_parent + name[len(parent_name) :] if parent_name and name.startswith(parent_name) else name
         for child in dict.fromkeys((renamed, *(item.rpartition("::")[2] for item in own))):

@@ -9,9 +9,9 @@ from types import UnionType
 from typing import Any, Union, get_origin
 
 import pulumi
-from pulumi.runtime.config import CONFIG, get_config_env
 from torchx_pulumi.model.options import unknown_name
 from torchx_pulumi.planning.typed_reader import TypedReader, camel_case, field_types
+from torchx_pulumi_components.pulumi_runtime import config_keys
 
 
 class Settings(TypedReader):
@@ -33,7 +33,7 @@ class Settings(TypedReader):
         """Refuse every key that is set and not known."""
         names = sorted(known)
         prefix = f"{self._config.name}:"
-        for key in sorted({*CONFIG.get(), *get_config_env()}):
+        for key in sorted(config_keys()):
             name = key.removeprefix(prefix)
             if key.startswith(prefix) and name not in names:
                 self.refuse(name, unknown_name(name, names))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import pulumi
@@ -107,6 +108,13 @@ class Engine:
         return self.loop.run_until_complete(output.future())
 
 
+class _Threads(ThreadPoolExecutor):
+    """Threads that know the program for which they answer, as those of newer releases of Pulumi do."""
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        return super().submit(copy_context().run, call, *args, **options)
+
+
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     loop = asyncio.new_event_loop()
@@ -118,7 +126,7 @@ def engine() -> Iterator[Engine]:
         loops.append(asyncio.new_event_loop())
         asyncio.set_event_loop(loops[-1])
 
-    with ThreadPoolExecutor(4, initializer=begin_thread) as executor:
+    with _Threads(4, initializer=begin_thread) as executor:
         loop.set_default_executor(executor)
         yield Engine(loop)
     asyncio.set_event_loop(None)

@@ -12,7 +12,7 @@ from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
-from torchx_pulumi_components.shared_reads import shared_reads
+from torchx_pulumi_components.program_jobs import ProgramJobs
 
 from tests.components.test_volcano_training_job import JOB, NAMESPACE, POD, POD_GROUP, STASH, args, cluster, queue
 from tests.doc_blocks import block
@@ -172,7 +172,8 @@ def test_arguments_that_a_program_changes_later_are_taken_as_they_were(engine: A
 
 def test_what_does_not_exist_is_read_again_and_so_is_what_runs_are_made_of() -> None:
     seen = CountingCluster()
-    shared = shared_reads(seen)
+    shared = ProgramJobs().shared_reads(seen)
+    assert shared is not None
     kinds = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False)
     pods = Kind(group="", version="v1", kind="Pod", plural="pods")
     for _ in range(2):

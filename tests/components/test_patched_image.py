@@ -15,9 +15,9 @@ from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi_components import VolcanoTrainingJob
 from torchx_pulumi_components import images as component_images
 from torchx_pulumi_components import patched_image as module
-from torchx_pulumi_components.input_resolution import wait_for
 from torchx_pulumi_components.patched_image import TOKEN, PatchedImage
 from torchx_pulumi_components.plugin import provider
+from torchx_pulumi_components.pulumi_runtime import wait_for
 
 from tests.components.test_volcano_training_job import JOB, args
 

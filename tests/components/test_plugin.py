@@ -8,8 +8,8 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi_components.input_resolution import wait_for
 from torchx_pulumi_components.plugin import provider, schema
+from torchx_pulumi_components.pulumi_runtime import wait_for
 
 SCHEMA = Path(__file__).resolve().parents[2] / "components" / "schema.json"
 

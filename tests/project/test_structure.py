@@ -6,6 +6,8 @@ import ast
 import functools
 from pathlib import Path
 
+import pulumi
+
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for name in ("sdk", "components", "stacks") for path in sorted((ROOT / name).rglob("*.py"))]
 
@@ -107,6 +109,38 @@ def test_components_and_apps_register_through_the_same_functions() -> None:
     for function in ("register_objects", "register_notes"):
         found = {path.name for path in SOURCES if any(name == function for name, _ in calls_of(path))}
         assert found == {"job_construction.py", "prerendered.py"}
+
+
+# One module uses of Pulumi's SDK what its releases do not promise (docs/decisions/0022).
+
+PULUMI_MODULE = "components/torchx_pulumi_components/pulumi_runtime.py"
+RESOURCE_STATE = {"_aliases", "_childResources", "_data", "_protect", "_provider", "_providers", "_transformations"}
+"""Attributes of resources and Outputs."""
+
+
+def private_uses_of_pulumi(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{each.name}" for each in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "runtime":
+            names = [ast.unparse(node)]
+        found |= {
+            name
+            for name in names
+            if name.startswith("pulumi.runtime.") and name.split(".")[2] not in pulumi.runtime.__all__
+        }
+        state = node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else None
+        found |= {state} if isinstance(state, str) and state in RESOURCE_STATE else set()
+    return found
+
+
+def test_one_module_uses_what_pulumi_does_not_promise() -> None:
+    found = {str(path.relative_to(ROOT)): private_uses_of_pulumi(path) for path in SOURCES}
+    assert {path for path, uses in found.items() if uses} == {PULUMI_MODULE}, found
 
 
 # Only schedulers/volcano names the groups, kinds, fields and phases of Volcano, and only schedulers/appwrapper those of

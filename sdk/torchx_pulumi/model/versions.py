@@ -1,4 +1,4 @@
-"""Versions of the Pulumi CLI and of its Kubernetes provider that the project supports."""
+"""Versions of the Pulumi CLI, of its SDK and of its Kubernetes provider that the project supports."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from typing import Final
 
 OLDEST_PULUMI: Final = (3, 259)
+TESTED_SDK: Final = ((3, 259), (3, 272))
+"""Oldest and newest minor version of the Python package `pulumi`, as in pyproject.toml. docs/decisions/0022 has why."""
 OLDEST_PROVIDER: Final = (4, 29)
 NEWEST_TESTED_PROVIDER: Final = (4, 34)
 """Of the newest Kubernetes SDK in `requirements`. Providers of the same 4.x are expected to work, and get a warning."""
@@ -37,6 +39,24 @@ def provider_warning(version: tuple[int, ...]) -> str | None:
         return None
     newest = version_text(NEWEST_TESTED_PROVIDER)
     return f"Kubernetes provider {version_text(version)} is newer than {newest}, the newest one that was tested"
+
+
+def sdk_problem(version: str) -> str | None:
+    """Return why a version of the Python package `pulumi` is refused. None: it was tested.
+
+    >>> sdk_problem("3.272.1")
+    >>> sdk_problem("3.300.0")[:79]
+    'the Python package pulumi 3.300.0 was not tested with torchx-pulumi, only 3.259'
+    """
+    (oldest, newest), found = TESTED_SDK, read_version(version)
+    if found is not None and oldest <= found <= newest:
+        return None
+    below = version_text((newest[0], newest[1] + 1))
+    return (
+        f"the Python package pulumi {version} was not tested with torchx-pulumi, only {version_text(oldest)} to "
+        f"{version_text(newest)}, and jobs in a program need parts of it that may change; nothing was changed; run "
+        f"`pip install 'pulumi>={version_text(oldest)},<{below}'`, or install a newer torchx-pulumi"
+    )
 
 
 def read_version(text: str) -> tuple[int, ...] | None:
