@@ -26,7 +26,6 @@ from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, plan_
 from torchx_pulumi.schedulers.preflight import discover, preflight
 
 from torchx_pulumi_components.cluster_access import find_cluster
-from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
 from torchx_pulumi_components.recorded_images import args_of_run
 from torchx_pulumi_components.recorded_run import as_recorded, plan_as_launched, run_as_launched, undecided_fields
@@ -151,7 +150,7 @@ class LaunchPlanner:
         prepared = self._prepare()
         new, new_name = prepared.record, prepared.record.job_name
         if last is None:
-            observed = self._observe(new.namespace, new_name, None)
+            observed = self._observe_wanted(new_name)
         undecided = undecided_fields(new.digests, self.other, IDENTITY_VERSION) if self.unknown else set()
         desired = new if last is None else self._desired_run(last, new, undecided)
         cluster = find_cluster(self.name, self.cluster, last or state.intent, state, observed.job_object)
@@ -192,7 +191,7 @@ class LaunchPlanner:
             problems = in_words_of_args(list(backend_of(args.options).check_size(launch.plan)))
         if launch.launching and self.cluster is not None:
             may_come = self.created_here
-            more, warnings = preflight(self.cluster, args.options, may_come=may_come, not_known=is_placeholder)
+            more, warnings = preflight(self.cluster, args.options, may_come=may_come, unknown=args.unknown)
             problems += more
         if problems:
             raise invalid_job(self.name, problems)
@@ -224,8 +223,6 @@ class LaunchPlanner:
 
     def _observe(self, namespace: str, name: str, run: RunRecord | None) -> ObservedObjects:
         """Read the objects of a run from the cluster, or from the state where no cluster can be read."""
-        if is_placeholder(namespace):
-            return ObservedObjects()
         if self.cluster is not None:
             variant = self._variant_of(run)
             # All pods of a recorded run were created.
@@ -236,6 +233,11 @@ class LaunchPlanner:
         if job is None or (metadata.get("name"), metadata.get("namespace", namespace)) != (name, namespace):
             return ObservedObjects()
         return ObservedObjects(job_object=dict(job))
+
+    def _observe_wanted(self, name: str) -> ObservedObjects:
+        """Read the objects of a job of this name where the arguments want it. Empty: the namespace is not known yet."""
+        args = self.args
+        return ObservedObjects() if "namespace" in args.unknown else self._observe(args.options.namespace, name, None)
 
     def _look(self, last: RunRecord | None, observed: ObservedObjects) -> Look:
         """Return what was read of the last run, or of one without a record."""
@@ -329,7 +331,7 @@ class LaunchPlanner:
     def _refuse_foreign(self, name: str) -> None:
         """Refuse to launch under the name of an object that this component did not create."""
         options = self.args.options
-        observed = ObservedObjects() if self.cluster is None else self._observe(options.namespace, name, None)
+        observed = ObservedObjects() if self.cluster is None else self._observe_wanted(name)
         if observed.job_object is not None and not self._is_ours(None, observed.job_object):
             raise DeployError(foreign_object(variant_of(options).job_object.kind, options.namespace, name))
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pulumi
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.schedulers import plan_job, variant_of
 
-from torchx_pulumi_components.input_resolution import Leaves, is_placeholder
+from torchx_pulumi_components.input_resolution import Leaves, another, with_leaves
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.read_args import ParsedArgs
 from torchx_pulumi_components.recorded_images import args_of_run
@@ -51,9 +52,9 @@ class MarkedPlan:
         if other is None:
             other = value
         if not isinstance(value, list):
-            return leaves.mark_object(value, changed, other, blind=blind)
+            return _mark_object(value, changed, other, blind=blind)
         items = zip(value, changed or [None] * len(value), other, strict=True)
-        return [leaves.mark_object(*item, blind=blind) for item in items]
+        return [_mark_object(*item, blind=blind) for item in items]
 
     @staticmethod
     def _built(build: Callable[[Registration], Any], registration: Registration | None) -> Any:
@@ -61,6 +62,54 @@ class MarkedPlan:
             return None if registration is None else build(registration)
         except InvalidJobError:
             return None
+
+
+def _mark_object(value: Mapping[str, Any], changed: Any, other: Any, *, blind: bool) -> dict[str, Any]:
+    """Return an object with marks, where the other arguments may be refused: more of it is marked then.
+
+    Args:
+        value: Made of the arguments.
+        changed: Made of the arguments with other values in the secret leaves. None: nothing tells which part of the
+            object is not secret.
+        other: Made of the arguments with other values in the unknown leaves.
+        blind: `other` tells of the metadata only which part is known.
+    """
+    if changed is not None and not blind:
+        return dict(_mark(value, changed, other))
+    marked: dict[str, Any] = {}
+    for key, item in value.items():
+        if key in ("apiVersion", "kind") or item is None:
+            marked[key] = item
+        elif key == "metadata":
+            marked[key] = _mark(item, with_leaves(item, another) if changed is None else changed[key], other[key])
+        else:
+            shown = unknown() if blind else _mark(item, item, other.get(key))
+            is_secret = changed is None or not _is_same(item, changed.get(key))
+            marked[key] = pulumi.Output.secret(shown) if is_secret else shown
+    return marked
+
+
+def _mark(value: Any, changed: Any, other: Any) -> Any:
+    """Return a value with marks: secret or unknown where it differs from the same made of other arguments.
+
+    Where the structure differs, the whole part is marked. Parameters as of `_mark_object`.
+    """
+    made = (value, changed, other)
+    if all(isinstance(item, Mapping) and item.keys() == value.keys() for item in made):
+        return {key: _mark(item, changed[key], other[key]) for key, item in value.items()}
+    if all(isinstance(item, (list, tuple)) and len(item) == len(value) for item in made):
+        return [_mark(*items) for items in zip(*made, strict=True)]
+    shown = value if _is_same(value, other) else unknown()
+    return shown if _is_same(value, changed) else pulumi.Output.secret(shown)
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and value == other
+
+
+def unknown() -> pulumi.Output[Any]:
+    """Return an Output that is not known."""
+    return pulumi.Output.from_input(pulumi.output.UNKNOWN)
 
 
 def mark_plan(
@@ -106,7 +155,7 @@ def _registration(args: ParsedArgs | None, launch: Launch, name: str, run: str) 
         return None
     plan, args = launch.plan, args_of_run(args, launch.run)
     found = {name: getattr(plan.options, name) for name in args.left_open}
-    if not launch.launching and is_placeholder(args.options.namespace):
+    if not launch.launching and "namespace" in args.unknown:
         # A run that is kept stays where it is.
         found["namespace"] = plan.namespace
     own: Any = replace(args.options, **found)

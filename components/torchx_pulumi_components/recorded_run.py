@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -17,17 +17,16 @@ from torchx_pulumi.runs.identity import changed_fields, field_digests
 from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, variant_of
 
-from torchx_pulumi_components.input_resolution import PLACEHOLDER
 from torchx_pulumi_components.read_args import ParsedArgs
 from torchx_pulumi_components.recorded_images import digests_as_launched
 
 
 def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, version: int) -> set[str]:
-    """Return the paths of the fields whose values are unknown: those that differ with other placeholders.
+    """Return the paths of the fields whose values are unknown: those that differ with other stand-ins.
 
     Args:
         digests: Digests of the arguments.
-        other: The arguments with other placeholders. None: these are refused, and all fields count as unknown.
+        other: The arguments with other stand-ins. None: these are refused, and all fields count as unknown.
         version: Version of the identity.
     """
     if other is None:
@@ -38,15 +37,11 @@ def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, versi
 
 def as_recorded(digests: Mapping[str, str], paths: Set[str], recorded: Mapping[str, str]) -> dict[str, str]:
     """Return digests with the recorded ones for some fields, and for all entries of mappings among them."""
-    taken = _with_entries(paths, recorded)
+    # An entry that only other arguments have: the mapping is unknown as a whole.
+    maps = {path[: path.rindex("[")] for path in paths if path.endswith("]") and path not in digests}
+    taken = {*paths, *(path for path in recorded if path.rpartition("[")[0] in maps or path in maps)}
     kept = {path: digest for path, digest in digests.items() if path not in taken}
     return kept | {path: recorded[path] for path in taken & recorded.keys()}
-
-
-def _with_entries(paths: Set[str], recorded: Iterable[str]) -> set[str]:
-    """Return paths, and the recorded ones of all entries of a mapping that is unknown as a whole."""
-    maps = {path[: path.rindex("[")] for path in paths if PLACEHOLDER in path}
-    return {*paths, *(path for path in recorded if path.rpartition("[")[0] in maps or path in maps)}
 
 
 def plan_as_launched(
