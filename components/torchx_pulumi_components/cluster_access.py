@@ -40,7 +40,7 @@ def connect(
     context: str | None,
     connections: MutableMapping[tuple[str | None, str | None], PodReader],
     *,
-    known: bool,
+    known: bool = True,
     own_provider: bool,
 ) -> tuple[PodReader | None, str]:
     """Connect to the cluster that the job's objects go to.

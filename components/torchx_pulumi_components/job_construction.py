@@ -126,7 +126,8 @@ class Construction:
         return self._known("log_archive")
 
     def _known(self, setting: str) -> str | None:
-        return None if setting in self.args.unknown else getattr(self.args.settings, setting)
+        value: str | None = getattr(self.args.settings, setting)
+        return None if setting in self.args.unknown else value
 
     @property
     def is_secret(self) -> bool:
