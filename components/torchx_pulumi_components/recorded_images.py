@@ -11,7 +11,7 @@ from dataclasses import replace
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.runs.registration import with_named_digests
+from torchx_pulumi.runs.registration import as_recorded
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.read_args import ParsedArgs
@@ -24,10 +24,8 @@ def args_of_run(args: ParsedArgs, run: RunRecord) -> ParsedArgs:
         args: The arguments.
         run: A run that is kept, or a new one.
     """
-    recorded = run.image_digests or {}
-    roles = [replace(role, image_digest=recorded.get(role.name)) for role in args.spec.roles]
-    options = with_named_digests(args.options, recorded)
-    return replace(args, spec=replace(args.spec, roles=roles), options=options)
+    spec, options = as_recorded(args.spec, args.options, run)
+    return replace(args, spec=spec, options=options)
 
 
 def digests_as_launched(wanted: ParsedArgs, observed: ObservedObjects) -> Mapping[str, str] | None:

@@ -70,6 +70,10 @@ class LaunchState:
     """The cluster. None: not known."""
     user: str | None = None
     """Who launches. None: not known."""
+    session: str | None = None
+    """TorchX session whose labels the job object gets. None: it gets none, or has them already."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Image of pods to its digest, for images whose digest is known."""
     plan: JobPlan[Any] | None = None
     """The plan, if it was made already, under `job_name`. None: it is made."""
 
@@ -87,9 +91,9 @@ class Registration:
     user: str | None = None
     """Who launched it. None: not known."""
     session: str | None = None
-    """TorchX session whose labels the job object gets. None: it gets none, or has them already."""
+    """As of `LaunchState`."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """Image of pods to its digest, for images whose digest is known."""
+    """As of `LaunchState`."""
     manifest: Manifest | None = None
     """The objects as the caller left them: one object, or a `List`. None: they are rendered from the plan."""
     entry: RunEntry | None = None
@@ -156,19 +160,8 @@ class Registration:
         }
 
 
-def prepare(spec: JobSpec, options: Options, state: LaunchState) -> Registration:
-    """Return what a new launch of a job registers: the same whatever ran before it.
-
-    The job is planned once; only the hash of the run renders a job of other names and fewer replicas.
-
-    Args:
-        spec: The job.
-        options: Its options in force, those that were discovered in the cluster included.
-        state: Surroundings of the launch.
-
-    Raises:
-        InvalidJobError: The job cannot be planned; all problems at once.
-    """
+def new_run(spec: JobSpec, options: Options, state: LaunchState) -> RunRecord:
+    """Return the record of a new launch of a job: the same whatever ran before it. Arguments as of `prepare`."""
     options = with_named_digests(options, recorded_digests(spec) or {})
     backend, replicas = backend_of(options), {role.name: role.num_replicas for role in spec.roles}
     digests = field_digests(spec, options, rerun=state.rerun)
@@ -178,7 +171,7 @@ def prepare(spec: JobSpec, options: Options, state: LaunchState) -> Registration
     if state.plan is not None and all(task.count == 1 for role in state.plan.roles for task in role.tasks):
         # In an app's record, layout `role` with single replicas is layout `replica`, which renders the same.
         tasks = None
-    record = RunRecord(
+    return RunRecord(
         app_id=job_name,
         job_name=job_name,
         namespace=options.namespace,
@@ -193,8 +186,57 @@ def prepare(spec: JobSpec, options: Options, state: LaunchState) -> Registration
         tasks=tasks,
         image_digests=recorded_digests(spec),
     )
-    plan = state.plan or plan_job(spec, options, job_name)
-    return Registration(name=state.name, plan=plan, record=record, owner=state.owner, user=state.user)
+
+
+def prepare(
+    spec: JobSpec,
+    options: Options,
+    state: LaunchState,
+    *,
+    new: RunRecord | None = None,
+    kept: RunRecord | None = None,
+) -> Registration:
+    """Return what a launch of a job registers.
+
+    The job is planned once; only the hash of the run renders a job of other names and fewer replicas.
+
+    Args:
+        spec: The job.
+        options: Its options in force, those that were discovered in the cluster included.
+        state: Surroundings of the launch.
+        new: Record of the new run, as `new_run` returns it. None: it is made.
+        kept: Record of a run that stays as it was launched: its names, its layout and the digests of its images. None:
+            a new run is launched.
+
+    Raises:
+        InvalidJobError: The job cannot be planned; all problems at once.
+    """
+    run = kept or new or new_run(spec, options, state)
+    spec, options = as_recorded(spec, options, run)
+    plan = state.plan
+    if kept is not None:
+        # It is where it is, also while the namespace among the options is unknown.
+        own: Any = replace(options, namespace=kept.namespace)
+        launched = {role.name: kept.launched[role.name] for role in spec.roles if role.name in kept.launched}
+        plan = plan_job(spec, own, kept.job_name, launched=launched, tasks=kept.tasks or {})
+    elif plan is None:
+        plan = plan_job(spec, options, run.job_name)
+    return Registration(
+        name=state.name,
+        plan=plan,
+        record=run,
+        owner=state.owner,
+        user=state.user,
+        session=state.session,
+        digests=state.digests,
+    )
+
+
+def as_recorded(spec: JobSpec, options: OptionsT, run: RunRecord) -> tuple[JobSpec, OptionsT]:
+    """Return a job and its options with the digests of images that a run names: its own, whatever is planned now."""
+    recorded = run.image_digests or {}
+    roles = [replace(role, image_digest=recorded.get(role.name)) for role in spec.roles]
+    return replace(spec, roles=roles), with_named_digests(options, recorded)
 
 
 def app_labels(session: str) -> dict[str, str]:
