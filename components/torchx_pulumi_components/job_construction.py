@@ -20,7 +20,6 @@ from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.object_fields import at
-from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.schedulers import variant_of
@@ -52,6 +51,7 @@ from torchx_pulumi_components.resources import (
     are_made,
     create_provider,
     dependencies,
+    noted_outputs,
     register_notes,
     register_objects,
 )
@@ -261,24 +261,19 @@ class Construction:
             loop.call_soon_threadsafe(log, self.leaves.hide(line), self.component, context=context)
 
         with behind_barrier(self.component):
-            names, children = run_objects(
+            manifests, children = run_objects(
                 self.name, launch, marked, state, self._child_options(launch, own_provider=own_provider)
             )
-        run = RegistrationPlan(
-            scheduler=launch.plan.options.scheduler,
-            name=self.name,
-            objects=list(names.values()),
-            names=list(names),
-            intent=record_of(launch.intent, launch, marked),
-            record={},
-            entry=None,
-            outputs={},
-            roles={},
-        )
+        intent = record_of(launch.intent, launch, marked)
         async with copying_ended_run(launch, cluster, self.log_archive, say) as deleted:
             with behind_barrier(self.component):
-                intent, objects = register_objects(
-                    self.component, run, children, before_companions=lambda: wait_until_gone(launch, cluster)
+                begun, objects = register_objects(
+                    self.component,
+                    self.name,
+                    intent,
+                    manifests,
+                    children,
+                    before_companions=lambda: wait_until_gone(launch, cluster),
                 )
             if objects:
                 await deleted(objects[0])
@@ -292,17 +287,14 @@ class Construction:
             outputs = run_outputs(current, job_object, marked, state, self.now)
             self.outputs = outputs
             self.noted.set_result(None)
-            finished = replace(run, outputs=stored_outputs(state), entry=state.app)
-            if await are_made(intent, objects, launch.run.attempt):
-                finished = replace(
-                    run,
-                    outputs=outputs,
-                    roles=role_outputs(current, job_object, marked),
-                    record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
-                    entry=None if state.app is None else entry_of(state.app, launch, outputs, archive),
-                )
+            noted, entry = {"roles": [], **stored_outputs(state)}, state.app
+            if await are_made(begun, objects, launch.run.attempt):
+                uid = None if job_object is None else job_object.uid
+                record = record_of(launch.run, launch, marked, uid)
+                noted = noted_outputs(outputs, role_outputs(current, job_object, marked), record, objects)
+                entry = None if state.app is None else entry_of(state.app, launch, outputs, archive)
             with behind_barrier(self.component):
-                register_notes(self.component, finished, objects)
+                register_notes(self.component, self.name, objects, outputs=noted, entry=entry)
 
     def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
         opts, settings, given = self.opts, self.args.settings, self.given
