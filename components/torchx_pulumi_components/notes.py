@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any
 
 import pulumi
+from torchx_pulumi.model.codec import without_none
 from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.registration import pod_names
-from torchx_pulumi.schedulers import variant_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marked_plan import MarkedPlan, unknown
@@ -62,13 +61,9 @@ def entry_of(
         return value
     value |= {
         "app_id": outputs["app_id"],
-        "choice": variant_of(plan.options).name,
-        "pods": {role.name: pod_names(plan, role) for role in plan.roles},
-        "run": run.hash,
         "uid": outputs["uid"],
+        **without_none(launch.registration.entry_fields()),
     }
-    queue = getattr(plan.options, "queue", None)
-    value |= {} if queue is None else {"queue": queue}
     if app.get("run") == run.hash and (run.uid is None or app.get("uid") == run.uid) and not launch.launching:
         # A run that grew or shrank in place has other pods, and is described as it was launched.
         return value

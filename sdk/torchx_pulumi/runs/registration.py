@@ -144,6 +144,16 @@ class Registration:
         """Return the output `declared`."""
         return build_declared(self.plan, spec_hash=self.record.hash, created_by=self.user, digests=self.digests)
 
+    def entry_fields(self) -> dict[str, Any]:
+        """Return the fields of an app's index entry that depend on the plan and the record alone."""
+        plan = self.plan
+        return {
+            "choice": variant_of(plan.options).name,
+            "pods": {role.name: pod_names(plan, role) for role in plan.roles},
+            "run": self.record.hash,
+            "queue": getattr(plan.options, "queue", None),
+        }
+
     def outputs(self) -> dict[str, Any]:
         """Return the outputs of the component that depend on the plan alone."""
         plan, variant = self.plan, variant_of(self.plan.options)
@@ -167,10 +177,10 @@ def new_run(spec: JobSpec, options: Options, state: LaunchState) -> RunRecord:
     digests = field_digests(spec, options, rerun=state.rerun)
     hash_ = run_hash(digests, replicas, spec, options, rerun=state.rerun, version=IDENTITY_VERSION)
     job_name = state.job_name or names.job_name(state.name, hash_, state.owner, tail=backend.name_tail(spec, options))
-    tasks = backend.choose_layout(spec, options).tasks
-    if state.plan is not None and all(task.count == 1 for role in state.plan.roles for task in role.tasks):
-        # In an app's record, layout `role` with single replicas is layout `replica`, which renders the same.
-        tasks = None
+    tasks = backend.choose_layout(spec, options).tasks or {}
+    if all(len(tasks.get(role, ())) in (0, count) for role, count in replicas.items()):
+        # Layout `role` with single replicas is layout `replica`, which renders the same.
+        tasks = {}
     return RunRecord(
         app_id=job_name,
         job_name=job_name,
@@ -183,7 +193,7 @@ def new_run(spec: JobSpec, options: Options, state: LaunchState) -> RunRecord:
         launched_at=state.at.isoformat(timespec="seconds"),
         identity_version=IDENTITY_VERSION,
         cluster=state.cluster,
-        tasks=tasks,
+        tasks=tasks or None,
         image_digests=recorded_digests(spec),
     )
 

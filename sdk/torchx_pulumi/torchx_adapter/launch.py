@@ -31,10 +31,10 @@ from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.lease import Lease
-from torchx_pulumi.runs.registration import LaunchState, Registration, pod_names, prepare, with_image_digests
+from torchx_pulumi.runs.registration import LaunchState, Registration, prepare, with_image_digests
 from torchx_pulumi.runs.waiting import wait_until
 from torchx_pulumi.runs.whereabouts import ambient
-from torchx_pulumi.schedulers import backend_of, variant_of
+from torchx_pulumi.schedulers import backend_of
 from torchx_pulumi.schedulers.manifest_objects import job_object
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
@@ -147,7 +147,7 @@ def prepare_app(
         plan=plan,
     )
     registration = prepare(plan.spec, plan.options, state)
-    queue, link = getattr(plan.options, "queue", None), chosen.get("ui_url")
+    fields, link = registration.entry_fields(), chosen.get("ui_url")
     # Options that were left open are recorded as they were rendered.
     found = {key: getattr(plan.options, key) for key in backend_of(plan.options).discovered if key in chosen_plan}
     in_force = {**chosen_plan, **{key: getattr(value, "value", value) for key, value in found.items()}}
@@ -156,7 +156,6 @@ def prepare_app(
     entry = RunEntry(
         app_id=f"{namespace}:{name}",
         scheduler=scheduler,
-        choice=variant_of(plan.options).name,
         place=place,
         cluster=identity.key,
         cluster_identity=identity,
@@ -165,20 +164,20 @@ def prepare_app(
         session=session,
         user=user,
         name=registration.name,
-        queue=queue,
         app=app,
-        pods={role.name: pod_names(plan, role) for role in plan.roles},
         declared=registration.declared,
         launch=registration.owner,
-        run=registration.record.hash,
         launched_at=format_time(state.at),
         stage=Stage.LAUNCHING,
         owner=this_process(),
-        ui_url=fill_ui_url(link, namespace=namespace, name=name, scheduler=scheduler, queue=queue) if link else None,
+        ui_url=fill_ui_url(link, namespace=namespace, name=name, scheduler=scheduler, queue=fields["queue"])
+        if link
+        else None,
         options={key: value for key, value in in_force.items() if value is not None},
         log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
         ambient_kubeconfig=ambient_kubeconfig,
         ambient_context=ambient_context,
+        **fields,
     )
     return replace(registration, manifest=request.manifest(), entry=entry)
 
