@@ -22,8 +22,7 @@ from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
-from torchx_pulumi.runs.variants import find_variant
-from torchx_pulumi.runs.whereabouts import is_ours, match_identity
+from torchx_pulumi.runs.whereabouts import is_ours, match_identity, read_job_object
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
 from torchx_pulumi.stack_state.cli import choose_organization
@@ -152,6 +151,14 @@ class AppLookup:
         self.context.index.update(entry, noted)
         return now
 
+    def reread_or_known(self, entry: RunEntry) -> RunEntry | None:
+        """Do as `reread`, with a warning and the app as it is known where its backend cannot be read."""
+        try:
+            return self.reread(entry)
+        except DeployError as error:
+            logger.warning("whether app %s was deleted or launched again is unknown: %s", entry.app_id, error)
+            return entry
+
     def recover(self, entry: RunEntry, progress: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
         """Put right what an interrupted launch or deletion left. The app is claimed before anything is changed.
 
@@ -276,9 +283,8 @@ class AppLookup:
 
     def _is_there(self, entry: RunEntry) -> bool:
         """Return whether the cluster in force has the object of an entry."""
-        variant = find_variant(entry.scheduler, entry.choice)
         try:
-            job_object = self.context.chosen_cluster().get(variant.job_object, entry.namespace, entry.job_name)
+            job_object = read_job_object(entry, self.context.chosen_cluster())
         except ClusterError:
             return False
         return job_object is not None and entry.uid is not None and is_ours(entry, job_object)
