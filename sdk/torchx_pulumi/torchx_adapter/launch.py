@@ -13,7 +13,7 @@ from torchx_pulumi.inputs.json_values import write_value
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import (
     BackendAbsentError,
     ClusterError,
@@ -37,8 +37,8 @@ from torchx_pulumi.runs.whereabouts import ambient
 from torchx_pulumi.schedulers import backend_of
 from torchx_pulumi.schedulers.manifest_objects import job_object
 from torchx_pulumi.schedulers.registry import component_type
-from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
-from torchx_pulumi.stack_state.cli import check_provider, choose_organization
+from torchx_pulumi.stack_state.backend import stack_name
+from torchx_pulumi.stack_state.cli import check_provider, choose_place
 from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.torchx_adapter.context import AdapterContext, current_user
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
@@ -127,14 +127,7 @@ def prepare_app(
     _, job = job_object(request.resource)
     name = str(job["metadata"]["name"])
     namespace = str(job["metadata"].get("namespace") or plan.namespace)
-    backend = choose_backend(chosen.get("pulumi_backend"))
-    place = StackRef(
-        backend=backend,
-        project=chosen.get("pulumi_project") or DEFAULT_PROJECT,
-        stack=stack_name(namespace, name, scheduler, identity.key),
-        secrets_provider=chosen.get("secrets_provider"),
-        organization=choose_organization(backend, chosen.get("pulumi_organization")),
-    )
+    place = choose_place(chosen, stack_name(namespace, name, scheduler, identity.key))
     urn = f"urn:pulumi:{place.stack}::{place.project}::{component_type(scheduler)}::{plan.spec.name}"
     user = current_user()
     state = LaunchState(
