@@ -8,13 +8,12 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.model.errors import InvalidJobError
-from torchx_pulumi.runs.registration import Registration
-from torchx_pulumi.schedulers import plan_job, variant_of
+from torchx_pulumi.runs.registration import Registration, prepare
+from torchx_pulumi.schedulers import variant_of
 
 from torchx_pulumi_components.input_resolution import Leaves, another, with_leaves
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.read_args import ParsedArgs
-from torchx_pulumi_components.recorded_images import args_of_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +152,7 @@ def _registration(args: ParsedArgs | None, launch: Launch, name: str, run: str) 
     """
     if args is None:
         return None
-    plan, args = launch.plan, args_of_run(args, launch.run)
+    plan = launch.plan
     found = {name: getattr(plan.options, name) for name in args.left_open}
     if not launch.launching and "namespace" in args.unknown:
         # A run that is kept stays where it is.
@@ -163,11 +162,10 @@ def _registration(args: ParsedArgs | None, launch: Launch, name: str, run: str) 
         return None
     asked: Mapping[str, int] = {role.name: role.num_replicas for role in plan.spec.roles}
     roles = [replace(role, num_replicas=asked.get(role.name, role.num_replicas)) for role in args.spec.roles]
-    there = {each.name for each in roles}
-    launched = {role.name: sum(task.count for task in role.tasks) for role in plan.roles if role.name in there}
-    tasks = launch.run.tasks or {}
+    launched = {role.name: sum(task.count for task in role.tasks) for role in plan.roles}
+    kept = replace(launch.run, job_name=name, hash=run, namespace=own.namespace, launched=launched)
     try:
-        other = plan_job(replace(args.spec, roles=tuple(roles)), own, name, launched=launched, tasks=tasks)
+        made = prepare(replace(args.spec, roles=tuple(roles)), own, launch.registration.state, kept=kept)
     except InvalidJobError:
         return None
-    return replace(launch.registration, plan=other, record=replace(launch.run, hash=run))
+    return replace(made, record=replace(launch.run, hash=run))

@@ -82,18 +82,9 @@ class LaunchState:
 class Registration:
     """What is registered for one run."""
 
-    name: str
-    """Name of the component."""
+    state: LaunchState
     plan: JobPlan[Any]
     record: RunRecord
-    owner: str
-    """As of `LaunchState`."""
-    user: str | None = None
-    """Who launched it. None: not known."""
-    session: str | None = None
-    """As of `LaunchState`."""
-    digests: Mapping[str, str] = field(default_factory=dict)
-    """As of `LaunchState`."""
     manifest: Manifest | None = None
     """The objects as the caller left them: one object, or a `List`. None: they are rendered from the plan."""
     entry: RunEntry | None = None
@@ -105,7 +96,8 @@ class Registration:
         Raises:
             InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
         """
-        own = {labels.LAUNCH: self.owner, **({} if self.session is None else app_labels(self.session))}
+        owner, session = self.state.owner, self.state.session
+        own = {labels.LAUNCH: owner, **({} if session is None else app_labels(session))}
         if self.manifest is None:
             # A Service has the labels of the job object, too.
             options: Any = replace(self.plan.options, labels={**self.plan.options.labels, **own})
@@ -117,7 +109,7 @@ class Registration:
         job_object["metadata"]["labels"] = {**(job_object["metadata"].get("labels") or {}), **own}
         _annotate(job_object, {labels.RUN: self.record.hash, **_digest_note(self.plan.options)})
         for companion in companions:
-            _annotate(companion, {labels.LAUNCH: self.owner, labels.RUN: self.record.hash})
+            _annotate(companion, {labels.LAUNCH: owner, labels.RUN: self.record.hash})
         return [job_object, *companions]
 
     def resource_names(self, objects: Sequence[Manifest]) -> list[str]:
@@ -125,24 +117,25 @@ class Registration:
         variant = variant_of(self.plan.options)
         pods = (item for role in self.plan.roles for item in replicas_of(role)) if variant.makes_pods else ()
         tasks = {variant.pod_name(self.plan, task, position): task.name for task, position in pods}
-        found = [self.name]
+        found = [self.state.name]
         for manifest in objects[1:]:
             object_name, kind = str(manifest["metadata"]["name"]), str(manifest["kind"])
             # No name of an object has a dot, so that jobs `a` and `a-b` of a program have different names.
-            found.append(f"{self.name}.{tasks.get(object_name, object_name) if kind == 'Pod' else kind.lower()}")
+            found.append(f"{self.state.name}.{tasks.get(object_name, object_name) if kind == 'Pod' else kind.lower()}")
         return found
 
     @property
     def app_entry(self) -> RunEntry:
         """Return the entry of an app. A program's run has none."""
         if self.entry is None:
-            raise AssertionError(f"job {self.name!r} was launched by a program; it has no entry")
+            raise AssertionError(f"job {self.state.name!r} was launched by a program; it has no entry")
         return self.entry
 
     @property
     def declared(self) -> Declared:
         """Return the output `declared`."""
-        return build_declared(self.plan, spec_hash=self.record.hash, created_by=self.user, digests=self.digests)
+        state = self.state
+        return build_declared(self.plan, spec_hash=self.record.hash, created_by=state.user, digests=state.digests)
 
     def entry_fields(self) -> dict[str, Any]:
         """Return the fields of an app's index entry that depend on the plan and the record alone."""
@@ -231,15 +224,7 @@ def prepare(
         plan = plan_job(spec, own, kept.job_name, launched=launched, tasks=kept.tasks or {})
     elif plan is None:
         plan = plan_job(spec, options, run.job_name)
-    return Registration(
-        name=state.name,
-        plan=plan,
-        record=run,
-        owner=state.owner,
-        user=state.user,
-        session=state.session,
-        digests=state.digests,
-    )
+    return Registration(state=state, plan=plan, record=run)
 
 
 def as_recorded(spec: JobSpec, options: OptionsT, run: RunRecord) -> tuple[JobSpec, OptionsT]:
@@ -271,7 +256,7 @@ def with_image_digests(registration: Registration, digests: Mapping[str, str]) -
         registration,
         plan=replace(plan, options=options),
         record=replace(registration.record, digests=field_digests(plan.spec, options)),
-        digests=digests,
+        state=replace(registration.state, digests=digests),
         entry=entry,
     )
 
@@ -381,7 +366,7 @@ def plan_registration(registration: Registration, now: datetime | None = None) -
     )
     return RegistrationPlan(
         scheduler=scheduler,
-        name=registration.name,
+        name=registration.state.name,
         objects=objects,
         names=registration.resource_names(objects),
         intent=write_record(record),
