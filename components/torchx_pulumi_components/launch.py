@@ -19,7 +19,7 @@ from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
 from torchx_pulumi.runs.identity import field_digests, is_in_place, owner_digest
-from torchx_pulumi.runs.registration import LaunchState, Registration, new_run, prepare
+from torchx_pulumi.runs.registration import LaunchState, Registration, as_recorded, new_run, prepare
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, replicas_of, variant_of
@@ -27,8 +27,7 @@ from torchx_pulumi.schedulers.preflight import discover, preflight
 
 from torchx_pulumi_components.cluster_access import find_cluster
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
-from torchx_pulumi_components.recorded_images import args_of_run
-from torchx_pulumi_components.recorded_run import as_recorded, plan_as_launched, run_as_launched, undecided_fields
+from torchx_pulumi_components.recorded_run import plan_as_launched, run_as_launched, undecided_fields, with_recorded
 from torchx_pulumi_components.stack_state import StackState, plain
 
 
@@ -270,13 +269,12 @@ class LaunchPlanner:
 
         Fields that are unknown or left to the cluster have the values of the last run, and its images their digests.
         """
-        args = args_of_run(self.args, last)
-        resizes = backend_of(args.options).resizes
-        launched = launched_replicas(last, new.replicas) if resizes else new.replicas
-        version, rerun = last.identity_version, args.settings.rerun
-        digests = field_digests(args.spec, args.options, rerun=rerun, version=version)
-        digests = as_recorded(digests, {*undecided, *args.left_open}, last.digests)
-        hash_ = run_hash(digests, launched, args.spec, args.options, rerun=rerun, version=version)
+        args, version = self.args, last.identity_version
+        spec, options = as_recorded(args.spec, args.options, last)
+        launched = launched_replicas(last, new.replicas) if backend_of(options).resizes else new.replicas
+        digests = field_digests(spec, options, rerun=args.settings.rerun, version=version)
+        digests = with_recorded(digests, {*undecided, *args.left_open}, last.digests)
+        hash_ = run_hash(digests, launched, spec, options, rerun=args.settings.rerun, version=version)
         return replace(new, digests=digests, hash=hash_, launched=launched)
 
     def _surroundings(self) -> LaunchState:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import RelaunchRefusedError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import rows_of
 from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
 from torchx_pulumi.planning.layout import RoleTasks
@@ -18,7 +20,6 @@ from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, variant_of
 
 from torchx_pulumi_components.read_args import ParsedArgs
-from torchx_pulumi_components.recorded_images import digests_as_launched
 
 
 def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, version: int) -> set[str]:
@@ -35,7 +36,7 @@ def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, versi
     return set(changed_fields(digests, others))
 
 
-def as_recorded(digests: Mapping[str, str], paths: Set[str], recorded: Mapping[str, str]) -> dict[str, str]:
+def with_recorded(digests: Mapping[str, str], paths: Set[str], recorded: Mapping[str, str]) -> dict[str, str]:
     """Return digests with the recorded ones for some fields, and for all entries of mappings among them."""
     # An entry that only other arguments have: the mapping is unknown as a whole.
     maps = {path[: path.rindex("[")] for path in paths if path.endswith("]") and path not in digests}
@@ -112,6 +113,27 @@ def tasks_as_launched(wanted: ParsedArgs, job: Mapping[str, Any]) -> RoleTasks |
     roles = [role.name for role in wanted.spec.roles]
     pairs = zip(roles, role_names(roles), strict=True)
     return {role: found[name] for role, name in pairs if are_first_replicas(found.get(name, ()))} or None
+
+
+def digests_as_launched(wanted: ParsedArgs, observed: ObservedObjects) -> Mapping[str, str] | None:
+    """Return the digests in the pods of a job without a record, by the names of its roles. None: they name none.
+
+    Args:
+        wanted: The arguments. Only the digest after the image that they name is taken.
+        observed: The objects of the run.
+    """
+    templates = variant_of(wanted.options).pod_templates(dict(observed.job_object or {}))
+    live: dict[int | None, str] = {}
+    for pod in [pod for _, pod in templates] or observed.pods or ():
+        position = number_at(mapping_at(pod, "metadata", "labels"), labels.ROLE_INDEX)
+        main = next(iter(items_at(pod, "spec", "containers")), None)
+        live.setdefault(position, text_at(main, "image") or "")
+    found = {}
+    for position, role in enumerate(wanted.spec.roles):
+        image, _, pinned = live.get(position, "").rpartition("@")
+        if image == role.image:
+            found[role.name] = pinned
+    return found or None
 
 
 def _resource_of(declared: Mapping[str, Any]) -> ResourceSpec:
