@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -137,12 +137,7 @@ class Leaves:
         if not self.secrets:
             return text
         short = {secret for secret in self.secrets if len(secret) < SHORTEST}
-        words = hide(text, self.secrets).split(" ")
-        for index, (before, word) in enumerate(itertools.pairwise(words), 1):
-            value = word.rstrip(",;.)\n")
-            if before in ("is", "found") and value in short:
-                words[index] = HIDDEN + word[len(value) :]
-        return " ".join(words)
+        return "\n".join(_without_short(line, short) for line in hide(text, self.secrets).split("\n"))
 
     def hidden(self, value: Any) -> Any:
         """Return plain data, for example observed objects, without the secrets of the arguments."""
@@ -208,6 +203,15 @@ def another(value: Any) -> Any:
         return f"{9 - int(value[0]) or 7}{value[1:]}"
     other = "changed-leaf" if value != "changed-leaf" else "changed-leaf-2"
     return f"/{other}" if value.startswith("/") else other
+
+
+def _without_short(line: str, secrets: Set[str]) -> str:
+    words = line.split(" ")
+    for index, (before, word) in enumerate(itertools.pairwise(words), 1):
+        value = word.rstrip(",;.)")
+        if before in ("is", "found") and value in secrets:
+            words[index] = HIDDEN + word[len(value) :]
+    return " ".join(words)
 
 
 def _spellings(value: Any) -> Iterator[str]:
