@@ -1,8 +1,8 @@
 """Component arguments of any language as typed values.
 
 Other languages send 2.0 for 2, numbers and booleans for texts, camelCase in nested objects, and `{}` for a nested
-object that was an Output. Values that are not known in a preview are placeholders (`input_resolution`); what a
-placeholder becomes depends on the field, so that the plan of the preview passes the rules.
+object that was an Output. What stands in the place of a value that is not known in a preview depends on the field, so
+that the plan of the preview passes the rules. Stand-ins are made here only, and no stored state has them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torchx_pulumi.inputs.overlay_file import read_overlay_file
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.model.labels import INSTANCE_TYPE
 from torchx_pulumi.model.options import is_table, rows_of, unknown_name
+from torchx_pulumi.planning.checks.values import shown
 from torchx_pulumi.planning.typed_reader import (
     FieldValues,
     TypedReader,
@@ -28,7 +29,10 @@ from torchx_pulumi.planning.typed_reader import (
 )
 
 from torchx_pulumi_components import args as shapes
-from torchx_pulumi_components.input_resolution import PLACEHOLDER, is_other, is_placeholder
+from torchx_pulumi_components.input_resolution import Unknown, with_leaves
+
+STAND_IN = "unknown-leaf-"
+"""Beginning of the texts that stand for unknown ones; valid in images, names and values."""
 
 _BYTES = (bytes, bytearray, memoryview)
 _NO_TEXT = (Mapping, list, tuple, Set, *_BYTES)
@@ -56,24 +60,24 @@ _DEFAULT_IF_EMPTY = ("namespace", "scheduler_name", "mode", "permissions")
 _KNOWN_NUMBERS = ("num_replicas", "min_replicas", "timeout_s", "delete_timeout_s")
 """Numbers that must be known in a preview, as all texts must that are no `Input`."""
 
-_NUMBER_PLACEHOLDERS: Mapping[str, tuple[int, int]] = {
+_NUMBER_STAND_INS: Mapping[str, tuple[int, int]] = {
     "memory_mb": (10**6, 3 * 10**6),
     "reserved_millicpu": (1, 2),
     "reserved_memmb": (1, 2),
     # Not every variant takes retries.
     "max_retries": (0, 3),
 }
-"""Placeholders of numbers that are not known: two values, such that differences of numbers stay positive."""
+"""Stand-ins of numbers that are not known: two values, such that differences of numbers stay positive."""
 
-_ANY_NUMBER_PLACEHOLDER = (1000, 3000)
-"""Placeholders of all other numbers: larger than the reserved amounts, and valid as a port."""
+_ANY_NUMBER_STAND_IN = (1000, 3000)
+"""Stand-ins of all other numbers: larger than the reserved amounts, and valid as a port."""
 
-_KEY_PLACEHOLDERS: Mapping[str, str] = {"devices": f"example.com/{PLACEHOLDER}k", "capabilities": INSTANCE_TYPE}
+_KEY_STAND_INS: Mapping[str, str] = {"devices": f"example.com/{STAND_IN}k", "capabilities": INSTANCE_TYPE}
 """Field to the key of the other value of a mapping that is not known."""
 
-_OVERLAY_PLACEHOLDER: Mapping[str, Any] = {
-    "__put__:metadata": {"annotations": {f"{PLACEHOLDER}key": ""}, "labels": {f"{PLACEHOLDER}key": ""}},
-    "__put__:spec": {"containers": [{"name": f"{PLACEHOLDER}container"}]},
+_OVERLAY_STAND_IN: Mapping[str, Any] = {
+    "__put__:metadata": {"annotations": {f"{STAND_IN}key": ""}, "labels": {f"{STAND_IN}key": ""}},
+    "__put__:spec": {"containers": [{"name": f"{STAND_IN}container"}]},
 }
 """Overlay that replaces all of a pod, for one that is not known."""
 
@@ -97,7 +101,7 @@ class ArgumentReader(TypedReader):
             path: Path of the object.
         """
         names = list(fields)
-        if is_placeholder(args):
+        if isinstance(args, Unknown):
             return self._known(dict.fromkeys(names, args), fields, path)
         if not isinstance(args, Mapping):
             self.refuse(path or "args", f"must be an object, found {_found(args)}")
@@ -132,6 +136,8 @@ class ArgumentReader(TypedReader):
 
     def text(self, value: Any, path: str) -> str:
         """Return a text; numbers and booleans of other languages become texts, but for names and images of roles."""
+        if isinstance(value, Unknown) and _field(path) not in _CHOICES:
+            return _stand_in(value)
         if _field(path) in _CHOICES:
             return str(self.choice(_CHOICES[_field(path)], value, path).value)
         if isinstance(value, _NO_TEXT) or value is None:
@@ -159,8 +165,8 @@ class ArgumentReader(TypedReader):
 
     def flag(self, value: Any, path: str) -> bool:
         """Return a truth value; true and false may be text."""
-        if is_placeholder(value):
-            return is_other(value)
+        if isinstance(value, Unknown):
+            return value.second
         if isinstance(value, bool) or value in ("true", "false"):
             return value in (True, "true")
         return bool(self.other(bool, path, f"must be true or false, found {_found(value)}"))
@@ -177,30 +183,30 @@ class ArgumentReader(TypedReader):
     def items(self, hint: Any, value: Any, path: str) -> Sequence[Any]:
         """Return the items of a list: a tuple, and a list inside a mapping."""
         in_mapping = path.endswith("]")
-        if is_placeholder(value) and hint is not RoleSpec:
+        if isinstance(value, Unknown) and hint is not RoleSpec:
             return self._unknown_items(hint, value, path, in_mapping=in_mapping)
         if isinstance(value, (str, *_BYTES)) or not isinstance(value, Sequence):
-            advice = "; put the text into a list" if isinstance(value, str) and not is_placeholder(value) else ""
+            advice = "; put the text into a list" if isinstance(value, str) else ""
             self.refuse(path, f"must be a list{' of texts' if in_mapping else ''}, found {_found(value)}{advice}")
             return ()
         items = [self.item(hint, item, path if hint is str else f"{path}[{i}]") for i, item in enumerate(value)]
         return items if in_mapping else tuple(items)
 
-    def _unknown_items(self, hint: Any, value: Any, path: str, *, in_mapping: bool) -> Sequence[Any]:
+    def _unknown_items(self, hint: Any, value: Unknown, path: str, *, in_mapping: bool) -> Sequence[Any]:
         if in_mapping:
-            return [value]
-        if not is_other(value):
+            return [_stand_in(value)]
+        if not value.second:
             return ()
         if hint is MountSpec:
-            return (MountSpec(kind="volume", src=f"{PLACEHOLDER}claim", dst=f"/{PLACEHOLDER}path"),)
+            return (MountSpec(kind="volume", src=f"{STAND_IN}claim", dst=f"/{STAND_IN}path"),)
         return (self.item(hint, value, path),)
 
     def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
         """Return a mapping without nulls. In lists of arguments of plugins a null is a problem."""
         if _field(path) == "pod_overlay":
             return super().mapping(hint, value, path)
-        if is_placeholder(value):
-            value = {_KEY_PLACEHOLDERS.get(_field(path), f"{PLACEHOLDER}k"): value} if is_other(value) else {}
+        if isinstance(value, Unknown):
+            value = {_KEY_STAND_INS.get(_field(path), f"{STAND_IN}k"): value} if value.second else {}
         if not isinstance(value, Mapping):
             self.refuse(path, f"must be an object, found {_found(value)}")
             return {}
@@ -210,24 +216,24 @@ class ArgumentReader(TypedReader):
     def item(self, hint: Any, value: Any, path: str) -> Any:
         """Return a value of a list or mapping."""
         if hint is Any:
-            return whole_numbers(value)
+            return _plain(value)
         is_toleration = get_origin(hint) is not None and issubclass(get_origin(hint), Mapping)
-        return self.value(hint, {"key": value} if is_toleration and is_placeholder(value) else value, path)
+        return self.value(hint, {"key": value} if is_toleration and isinstance(value, Unknown) else value, path)
 
     def _known(self, given: dict[str, Any], fields: Mapping[str, bool], path: str) -> dict[str, Any]:
         """Return the arguments; those of the structure of a job must be known in a preview."""
         for name, value in list(given.items()):
-            if is_placeholder(value) and (fields[name] or name in _KNOWN_NUMBERS):
+            if isinstance(value, Unknown) and (fields[name] or name in _KNOWN_NUMBERS):
                 self.refuse(join(path, name), f"must be known in preview, found {_NOT_KNOWN}")
                 given[name] = "1"
         return given
 
     def _overlay(self, given: Any, path: str) -> Any:
         """Return a pod overlay; a text is the path or URI of its file."""
-        if is_placeholder(given):
-            return _OVERLAY_PLACEHOLDER if is_other(given) else None
+        if isinstance(given, Unknown):
+            return _OVERLAY_STAND_IN if given.second else None
         if not isinstance(given, str):
-            return whole_numbers(given)
+            return _plain(given)
         try:
             return read_overlay_file(given)
         except (OSError, ValueError) as error:
@@ -235,8 +241,8 @@ class ArgumentReader(TypedReader):
             return None
 
     def _number(self, value: Any, path: str) -> float | None:
-        if is_placeholder(value):
-            return float(_NUMBER_PLACEHOLDERS.get(_field(path), _ANY_NUMBER_PLACEHOLDER)[is_other(value)])
+        if isinstance(value, Unknown):
+            return float(_NUMBER_STAND_INS.get(_field(path), _ANY_NUMBER_STAND_IN)[value.second])
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             return None
         try:
@@ -252,19 +258,28 @@ def argument_fields(kind: type) -> dict[str, bool]:
     return {name: hint is str or get_args(hint) == (str,) for name, hint in kind.__annotations__.items()}
 
 
+def _stand_in(value: Unknown) -> str:
+    return f"{STAND_IN}{value.number}{'-other' if value.second else ''}"
+
+
+def _plain(value: Any) -> Any:
+    """Return data of any form without floats that are whole, and with texts for what is not known."""
+    return whole_numbers(with_leaves(value, lambda leaf: _stand_in(leaf) if isinstance(leaf, Unknown) else leaf))
+
+
 def _field(path: str) -> str:
     return path.rpartition(".")[2]
 
 
 def _found(value: Any, *, show: bool = False) -> str:
     """Return the type of a value, and with `show` a number or short text itself, where no secret is expected."""
-    if is_placeholder(value):
+    if isinstance(value, Unknown):
         return _NOT_KNOWN
     kind = type(value).__name__
     if not show or not isinstance(value, (str, int, float)):
         return kind
     try:
-        return f"{kind} {str(value)[:60]!r}"
+        return f"{kind} {shown(str(value))}"
     except ValueError:
         # Python does not write integers of thousands of digits.
         return f"{kind} of thousands of digits"

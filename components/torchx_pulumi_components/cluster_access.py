@@ -19,7 +19,6 @@ from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
 from torchx_pulumi.model.run_record import RunRecord
 
 from torchx_pulumi_components import pulumi_runtime
-from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.resources import type_token
 from torchx_pulumi_components.stack_state import StackState
 
@@ -41,6 +40,7 @@ def connect(
     context: str | None,
     connections: MutableMapping[tuple[str | None, str | None], PodReader],
     *,
+    known: bool = True,
     own_provider: bool,
 ) -> tuple[PodReader | None, str]:
     """Connect to the cluster that the job's objects go to.
@@ -49,6 +49,7 @@ def connect(
         kubeconfig: Contents or path. None: Pulumi's configuration, then the ambient one.
         context: None: Pulumi's configuration, then the current one.
         connections: Those of the program, by kubeconfig and context. A new one is added.
+        known: False: kubeconfig or context is not known before `up`.
         own_provider: The program chose a Kubernetes provider, whose cluster is not known here.
 
     Returns:
@@ -61,7 +62,7 @@ def connect(
         return given, ""
     if pulumi_runtime.is_mocked():
         return None, ""
-    if is_placeholder(kubeconfig) or is_placeholder(context):
+    if not known:
         return None, "the cluster is not known before `up`: queue, namespace and the last run were not looked at"
     if kubeconfig is None and context is None and own_provider:
         return None, (

@@ -1,34 +1,25 @@
-"""Outputs among the arguments: resolve them to values, and mark what is rendered from secret or unknown ones.
+"""Outputs among the arguments: resolve them to a tree in which each leaf says whether it is secret or not yet known.
 
-The decision about a job needs the values of its fields, so a component waits for them (docs/decisions/0004). A value
-that is not known in a preview is planned with a placeholder text, and what is rendered from it becomes unknown again.
-A dependency on a secret or unknown value is found by comparison: the manifest is rendered a second time with another
-value in that place, and the parts that differ depend on it. So macros, rounding and conversions need no tracking.
-
-Placeholders are texts and not a type of their own, because they pass through the typed values, rules and renderers of
-all schedulers, whose fields are texts. Only this module and `arg_values` create them, and no stored state has them.
+The decision about a job needs the values of its fields, so a component waits for them (docs/decisions/0004). From the
+tree come the arguments as they are, and the arguments with other values in the secret or in the unknown leaves. What is
+rendered differently from those depends on such a leaf (`marked_plan`), so macros, rounding and conversions need no
+tracking.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import re
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 import pulumi
-from torchx_pulumi.model.errors import InvalidJobError, invalid_job
-from torchx_pulumi.model.redaction import HIDDEN, hide, texts_in
-
-PLACEHOLDER = "unknown-leaf-"
-"""Prefix of placeholders; valid in images, names and values."""
-
-OTHER = "-other"
-"""Suffix of the second placeholder of a value, for the comparison."""
-
-_NUMBER = re.compile(r"\d+(\.\d+)?")
+from torchx_pulumi.model.redaction import HIDDEN, SHORTEST, hide
+from torchx_pulumi.planning.checks.values import shown
+from torchx_pulumi.planning.typed_reader import as_text, snake_case
 
 _WORDS = (
     ("true", "false"),
@@ -40,114 +31,89 @@ _WORDS = (
 _OTHER_WORD = {word: other for pair in _WORDS for word, other in (pair, pair[::-1])}
 """A valid word of a field with few values to another one."""
 
-_SHOWN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<=\bis )-?\d[\w.]*|(?<=\bfound )\S+")
-"""A value in a message: quoted, or after `is` or `found`."""
-
 
 ValuePath = tuple[str | int, ...]
 """Where a value is in the arguments: keys and positions."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A value that is not known in a preview. A reader of arguments chooses what stands in its place (`arg_values`)."""
+
+    number: int
+    """Number of the value among those that are not known."""
+    second: bool = False
+    """It stands for another value than the first one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value in the arguments that is neither a mapping nor a list."""
+
+    value: Any
+    secret: bool = False
+
+
 @dataclass(slots=True)
 class Leaves:
-    """The secret and unknown Outputs of one set of arguments."""
+    """One set of arguments, resolved."""
 
-    unknown: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
-    """Placeholder to its Output."""
+    tree: Any = None
+    """The arguments as they are nested, with a `Leaf` in place of each value."""
+    unknown: int = 0
+    """Number of values that are not known."""
     secret_places: list[ValuePath] = field(default_factory=list)
-    """Places of the secret Outputs. What depends on them is found by place, never by text."""
+    """Places of the secret leaves."""
     secrets: set[str] = field(default_factory=set)
-    """Texts that are secret, for messages only."""
+    """How messages write the secret values. Only messages are searched for them."""
     resources: set[pulumi.Resource] = field(default_factory=set)
     """Resources that the Outputs come from."""
 
-    async def resolve(self, value: Any, place: ValuePath = ()) -> Any:
-        """Return the value with every Output in it replaced by its value, or by a placeholder."""
+    @property
+    def secret_arguments(self) -> set[str]:
+        """Return the names of the arguments that are secret and have no other values in them."""
+        return {snake_case(str(place[0])) for place in self.secret_places if len(place) == 1}
+
+    async def resolve(self, arguments: Any) -> Any:
+        """Return arguments with every Output in them replaced by its value, or by an `Unknown`."""
+        self.tree = await self._resolve(arguments, (), secret=False)
+        return self._made(lambda leaf: leaf.value)
+
+    async def _resolve(self, value: Any, place: ValuePath, *, secret: bool) -> Any:
         if inspect.isawaitable(value):
             value = pulumi.Output.from_input(value)
         if isinstance(value, pulumi.Output):
-            return await self._resolve_output(value, place)
+            # Secret before it is known, too.
+            secret = await value.is_secret() or secret
+            self.resources |= await value.resources()
+            found = await value.future(with_unknowns=True)
+            is_unknown = found is None and not await value.is_known()
+            return await self._resolve(
+                pulumi.output.UNKNOWN if is_unknown else in_fixed_order(found), place, secret=secret
+            )
         if isinstance(value, Mapping):
-            return {key: await self.resolve(item, (*place, key)) for key, item in value.items()}
+            return {key: await self._resolve(item, (*place, key), secret=secret) for key, item in value.items()}
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-            items = [await self.resolve(item, (*place, index)) for index, item in enumerate(value)]
+            items = [await self._resolve(item, (*place, index), secret=secret) for index, item in enumerate(value)]
             # In a pod overlay a tuple replaces a list.
             return tuple(items) if isinstance(value, tuple) else items
-        if _is_unknown(value):
-            return self._placeholder(pulumi.Output.from_input(value))
-        return value
-
-    async def _resolve_output(self, output: pulumi.Output[Any], place: ValuePath) -> Any:
-        value = await output.future(with_unknowns=True)
-        self.resources |= await output.resources()
-        if not await output.is_known() and (value is None or _is_unknown(value)):
-            return self._placeholder(output)
-        if await output.is_secret():
+        if isinstance(value, pulumi.output.Unknown):
+            value, self.unknown = Unknown(self.unknown), self.unknown + 1
+        if secret:
             self.secret_places.append(place)
-            self.secrets |= set(texts_in(value))
-        return await self.resolve(in_fixed_order(value), place)
+            self.secrets |= set(_spellings(value))
+        return Leaf(value, secret)
 
-    def _placeholder(self, output: pulumi.Output[Any]) -> str:
-        text = f"{PLACEHOLDER}{len(self.unknown)}"
-        self.unknown[text] = output
-        return text
+    def changed(self) -> Any:
+        """Return the arguments with another value of the same form in every secret leaf."""
+        return self._made(lambda leaf: another(leaf.value) if leaf.secret else leaf.value)
 
-    def changed(self, resolved: Any) -> Any:
-        """Return resolved arguments with another value of the same form in every secret place.
+    def other(self) -> Any:
+        """Return the arguments with the second stand-in for every value that is not known."""
+        return self._made(lambda leaf: another(leaf.value) if isinstance(leaf.value, Unknown) else leaf.value)
 
-        What is rendered differently of these depends on a secret.
-        """
-        for place in self.secret_places:
-            resolved = _changed_at(resolved, place)
-        return resolved
-
-    def mark(self, value: Any, changed: Any, other: Any) -> Any:
-        """Return a value with marks: secret or unknown where it differs from the same made of other arguments.
-
-        Where the structure differs, the whole part is marked.
-
-        Args:
-            value: Made of the arguments.
-            changed: Made of the arguments with other values in the secret places.
-            other: Made of the arguments with other values in the unknown places.
-        """
-        made = (value, changed, other)
-        if all(isinstance(item, Mapping) and item.keys() == value.keys() for item in made):
-            return {key: self.mark(item, changed[key], other[key]) for key, item in value.items()}
-        if all(isinstance(item, (list, tuple)) and len(item) == len(value) for item in made):
-            return [self.mark(*items) for items in zip(*made, strict=True)]
-        shown = value if _is_same(value, other) else self._unknown(value)
-        return shown if _is_same(value, changed) else pulumi.Output.secret(shown)
-
-    def mark_object(self, value: Mapping[str, Any], changed: Any, other: Any, *, blind: bool) -> dict[str, Any]:
-        """Return an object with marks, where the other arguments may be refused: more of it is marked then.
-
-        Args:
-            value: Made of the arguments.
-            changed: As for `mark`. None: nothing tells which part of the object is not secret.
-            other: As for `mark`.
-            blind: `other` tells of the metadata only which part is known.
-        """
-        if changed is not None and not blind:
-            return dict(self.mark(value, changed, other))
-        marked: dict[str, Any] = {}
-        for key, item in value.items():
-            if key in ("apiVersion", "kind") or item is None:
-                marked[key] = item
-            elif key == "metadata":
-                changed_item = _with_leaves(item, _changed) if changed is None else changed[key]
-                marked[key] = self.mark(item, changed_item, other[key])
-            else:
-                shown = self._unknown(item) if blind else self.mark(item, item, other.get(key))
-                is_secret = changed is None or not _is_same(item, changed.get(key))
-                marked[key] = pulumi.Output.secret(shown) if is_secret else shown
-        return marked
-
-    def _unknown(self, value: Any) -> pulumi.Output[Any]:
-        """Return an Output that is not known, and secret where what it depends on is."""
-        found = [output for text, output in self.unknown.items() if isinstance(value, str) and text in value]
-        # The Outputs are not known, so that this is never called.
-        return pulumi.Output.all(*(found or self.unknown.values())).apply(lambda _: value)
+    def _made(self, make: Callable[[Leaf], Any]) -> Any:
+        return with_leaves(self.tree, make)
 
     def mark_texts(self, value: Any) -> Any:
         """Return an object as a cluster has it, with every text in it that holds a secret marked so."""
@@ -155,30 +121,23 @@ class Leaves:
         def mark(leaf: Any) -> Any:
             return pulumi.Output.secret(leaf) if isinstance(leaf, str) and self.hide(leaf) != leaf else leaf
 
-        return _with_leaves(value, mark)
+        return with_leaves(value, mark)
 
     def hide(self, text: str) -> str:
-        """Return a message without the secrets of the arguments."""
-        return hide(text, self.secrets) if self.secrets else text
+        """Return a message without the secrets of the arguments.
+
+        A secret of less than four characters is one where a message shows a value: in quotes, or as `is VALUE`.
+        """
+        if not self.secrets:
+            return text
+        short = {secret for secret in self.secrets if len(secret) < SHORTEST}
+        return "\n".join(_without_short(line, short) for line in hide(text, self.secrets).split("\n"))
 
     def hidden(self, value: Any) -> Any:
         """Return plain data, for example observed objects, without the secrets of the arguments."""
         if not self.secrets:
             return value
-        return _with_leaves(value, lambda leaf: self.hide(leaf) if isinstance(leaf, str) else leaf)
-
-    def without_values(self, error: InvalidJobError) -> InvalidJobError:
-        """Return an error of the arguments that shows no secret, however short: by the place it speaks of."""
-        if not self.secret_places:
-            return error
-        paths = [_bare(path_of(place)) for place in self.secret_places]
-        problems = [
-            replace(problem, message=_SHOWN.sub(HIDDEN, problem.message))
-            if any(_is_under(_bare(problem.path), path) for path in paths)
-            else problem
-            for problem in error.problems
-        ]
-        return invalid_job(error.job, problems)
+        return with_leaves(value, lambda leaf: self.hide(leaf) if isinstance(leaf, str) else leaf)
 
 
 def path_of(place: ValuePath) -> str:
@@ -203,79 +162,60 @@ def in_fixed_order(value: Any) -> Any:
 
 def copied(value: Any) -> Any:
     """Return arguments as they are now, for a later reading: a program may change a list that it has passed on."""
-    return _with_leaves(value, lambda leaf: leaf)
+    return with_leaves(value, lambda leaf: leaf)
 
 
-def is_placeholder(value: Any) -> bool:
-    """Return whether a value is a placeholder of an Output that is not known yet."""
-    return isinstance(value, str) and value.startswith(PLACEHOLDER)
-
-
-def is_other(value: Any) -> bool:
-    """Return whether a value is the second placeholder of an Output that is not known yet."""
-    return is_placeholder(value) and value.endswith(OTHER)
-
-
-def with_other_unknowns(resolved: Any) -> Any:
-    """Return resolved arguments with the second placeholder for every value that is not known.
-
-    What is rendered differently from these is not known.
-    """
-    return _with_leaves(resolved, lambda leaf: f"{leaf}{OTHER}" if is_placeholder(leaf) else leaf)
-
-
-def _with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return plain data of the same form, with what a function makes of each leaf."""
+def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return nested data of the same form, with what a function makes of each leaf."""
     if isinstance(value, Mapping):
-        return {key: _with_leaves(item, change) for key, item in value.items()}
+        return {key: with_leaves(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        items = [_with_leaves(item, change) for item in value]
+        items = [with_leaves(item, change) for item in value]
         return tuple(items) if isinstance(value, tuple) else items
     return change(value)
 
 
-def _is_same(value: Any, other: Any) -> bool:
-    return type(value) is type(other) and value == other
+def another(value: Any) -> Any:
+    """Return another value of the same form: what takes the one takes the other, wherever that can be said.
 
-
-def _is_unknown(value: Any) -> bool:
-    return isinstance(value, pulumi.output.Unknown)
-
-
-def _changed_at(value: Any, place: ValuePath) -> Any:
-    """Return plain data with another value in one place."""
-    if not place:
-        return _with_leaves(value, _changed)
-    first, *rest = place
-    if isinstance(value, Mapping):
-        return {key: _changed_at(item, tuple(rest)) if key == first else item for key, item in value.items()}
-    items = [_changed_at(item, tuple(rest)) if index == first else item for index, item in enumerate(value)]
-    return tuple(items) if isinstance(value, tuple) else items
-
-
-def _changed(value: Any) -> Any:
-    """Return another value of the same form: what takes the one takes the other, wherever that can be said."""
+    >>> another("hard"), another("/data"), another(7), another("250m")
+    ('soft', '/changed-leaf', 8, 'changed-leaf')
+    """
+    if isinstance(value, Unknown):
+        return replace(value, second=True)
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):
         return value + 1 if value + 1 != value else value / 2
-    if not isinstance(value, str) or isinstance(value, Enum) or not value or PLACEHOLDER in value:
+    if not isinstance(value, str) or isinstance(value, Enum) or not value:
         return value
     if value in _OTHER_WORD:
         return _OTHER_WORD[value]
-    if _NUMBER.fullmatch(value):
+    whole, dot, fraction = value.partition(".")
+    if whole.isdecimal() and (fraction.isdecimal() or not dot):
         # The first digit: the last one of a long fraction may not count.
         return f"{9 - int(value[0]) or 7}{value[1:]}"
     other = "changed-leaf" if value != "changed-leaf" else "changed-leaf-2"
     return f"/{other}" if value.startswith("/") else other
 
 
-def _is_under(path: str, place: str) -> bool:
-    """Return whether a problem's path is a place, or in it, or around it."""
-    return f"{path}.".startswith(f"{place}.") or f"{place}.".startswith(f"{path}.")
+def _without_short(line: str, secrets: Set[str]) -> str:
+    words = line.split(" ")
+    for index, (before, word) in enumerate(itertools.pairwise(words), 1):
+        value = word.rstrip(",;.)")
+        if before in ("is", "found") and value in secrets:
+            words[index] = HIDDEN + word[len(value) :]
+    return " ".join(words)
 
 
-def _bare(path: str) -> str:
-    """Return a path in one spelling: `roles[0].env['A']` and `roles.0.env.A` are one, camelCase is snake_case."""
-    dotted = re.sub(r"[\['\"\]]+", ".", path.removeprefix("options.")).strip(".")
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", re.sub(r"\.+", ".", dotted)).lower()
+def _spellings(value: Any) -> Iterator[str]:
+    """Yield the texts by which messages show a value."""
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool) or value == "":
+        return
+    # Python does not write integers of thousands of digits.
+    with contextlib.suppress(ValueError, OverflowError):
+        yield str(value)
+        if shown(value).endswith("..."):
+            yield shown(value)[1:-3]
+        # "2.0" is read as 2.
+        yield as_text(float(value))

@@ -19,7 +19,7 @@ from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiErr
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.launch_options import WaitFor
-from torchx_pulumi.model.registration_plan import RegistrationPlan
+from torchx_pulumi.model.object_fields import at
 from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.schedulers import variant_of
@@ -31,9 +31,7 @@ from torchx_pulumi_components.input_resolution import (
     Leaves,
     ValuePath,
     copied,
-    is_placeholder,
     path_of,
-    with_other_unknowns,
 )
 from torchx_pulumi_components.launch import Launch, LaunchPlanner
 from torchx_pulumi_components.log_keeping import copying_ended_run
@@ -49,6 +47,7 @@ from torchx_pulumi_components.resources import (
     are_made,
     create_provider,
     dependencies,
+    noted_outputs,
     register_notes,
     register_objects,
 )
@@ -115,19 +114,21 @@ class Construction:
     @property
     def kube_context(self) -> str | None:
         """Context of the kubeconfig. None: the current one."""
-        context = self.args.settings.kube_context
-        return None if is_placeholder(context) else context
+        return self._known("kube_context")
 
     @property
     def log_archive(self) -> str | None:
         """URL of the archive of the containers' logs. None: not set, or not known before `up`."""
-        url = self.args.settings.log_archive
-        return None if is_placeholder(url) else url
+        return self._known("log_archive")
+
+    def _known(self, setting: str) -> str | None:
+        value: str | None = getattr(self.args.settings, setting)
+        return None if setting in self.args.unknown else value
 
     @property
     def is_secret(self) -> bool:
         """Return whether the queue, the context or the archive is secret, and with it the outputs that name it."""
-        return any(place in self.leaves.secret_places for place in (("queue",), ("kube_context",), ("log_archive",)))
+        return not self.leaves.secret_arguments.isdisjoint(("queue", "kube_context", "log_archive"))
 
     async def allowed(self) -> None:
         """Wait until the job may be registered.
@@ -152,8 +153,7 @@ class Construction:
             refusal = f"job {self.name!r}: nothing was changed, because it depends on {error.what}"
         except (TorchxPulumiError, pulumi.RunError) as error:
             # Not kept as the cause: it may have what the message hides.
-            shown = self.leaves.without_values(error) if isinstance(error, InvalidJobError) else error
-            refusal = self.leaves.hide(str(shown))
+            refusal = self.leaves.hide(str(error))
         except Exception as error:
             # Pulumi reports it: the engine or the provider refused an object, for example.
             self._fail(error)
@@ -184,11 +184,15 @@ class Construction:
         check_provider_version(self._jobs.warn_once)
         await self._read_args()
         args, settings = self.args, self.args.settings
-        other = self._read_other(with_other_unknowns(self.resolved)) if self.leaves.unknown else None
+        other = self._read_other(self.leaves.other()) if self.leaves.unknown else None
         state = await read_stack_state(self.token, self.name, opts, variant_of(args.options).job_object)
         own_provider = has_provider(opts)
         cluster, why_not = connect(
-            settings.kubeconfig, settings.kube_context, self._jobs.connections, own_provider=own_provider
+            settings.kubeconfig,
+            settings.kube_context,
+            self._jobs.connections,
+            known=not args.unknown & {"kubeconfig", "kube_context"},
+            own_provider=own_provider,
         )
         if why_not and settings.wait_for is not WaitFor.CREATED and not pulumi.runtime.is_dry_run():
             message = f"{settings.wait_for.value} cannot be waited for: {why_not}; set kubeconfig, or `created`"
@@ -220,7 +224,7 @@ class Construction:
         if launch.decision.action is Action.IGNORE:
             marked = MarkedPlan(leaves=self.leaves, registration=launch.registration, kept=state.outputs)
         else:
-            changed = self._read_other(self.leaves.changed(self.resolved)) if self.leaves.secret_places else None
+            changed = self._read_other(self.leaves.changed()) if self.leaves.secret_places else None
             marked = mark_plan(self.leaves, launch, args, changed, other)
         self.plan, self.app = launch.plan, state.app
         self.decided.set_result(None)
@@ -234,9 +238,9 @@ class Construction:
         if self._unreadable is not None:
             raise self._unreadable
         self.depends_on = await dependencies(self.opts.depends_on)
-        self.resolved = await self.leaves.resolve(self.given)
+        resolved = await self.leaves.resolve(self.given)
         await self._jobs.wait_for(self.component, [*self.depends_on, *self.leaves.resources])
-        self.args = read_args(self.name, self.resolved, self.scheduler, self.spec)
+        self.args = read_args(self.name, resolved, self.scheduler, self.spec)
 
     async def _register(
         self,
@@ -253,46 +257,40 @@ class Construction:
             loop.call_soon_threadsafe(log, self.leaves.hide(line), self.component, context=context)
 
         with behind_barrier(self.component):
-            names, children = run_objects(
+            manifests, children = run_objects(
                 self.name, launch, marked, state, self._child_options(launch, own_provider=own_provider)
             )
-        run = RegistrationPlan(
-            scheduler=launch.plan.options.scheduler,
-            name=self.name,
-            objects=list(names.values()),
-            names=list(names),
-            intent=record_of(launch.intent, launch, marked),
-            record={},
-            entry=None,
-            outputs={},
-            roles={},
-        )
+        intent = record_of(launch.intent, launch, marked)
         async with copying_ended_run(launch, cluster, self.log_archive, say) as deleted:
             with behind_barrier(self.component):
-                intent, objects = register_objects(
-                    self.component, run, children, before_companions=lambda: wait_until_gone(launch, cluster)
+                begun, objects = register_objects(
+                    self.component,
+                    self.name,
+                    intent,
+                    manifests,
+                    children,
+                    before_companions=lambda: wait_until_gone(launch, cluster),
                 )
             if objects:
                 await deleted(objects[0])
             # Readers of the index entry could not read a URL with a secret in it.
-            archive = None if ("log_archive",) in self.leaves.secret_places else self.args.settings.log_archive
+            archive = None if "log_archive" in self.leaves.secret_arguments else self.args.settings.log_archive
+            if "log_archive" in self.args.unknown:
+                archive = at(state.app or {}, "log_options", "log_archive")
             # The object of a run that is over is registered in previews only, and its outputs are not used.
             job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
             current = launch if job_object is None else await self._wait(launch, objects, cluster)
             outputs = run_outputs(current, job_object, marked, state, self.now)
             self.outputs = outputs
             self.noted.set_result(None)
-            finished = replace(run, outputs=stored_outputs(state), entry=state.app)
-            if await are_made(intent, objects, launch.run.attempt):
-                finished = replace(
-                    run,
-                    outputs=outputs,
-                    roles=role_outputs(current, job_object, marked),
-                    record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
-                    entry=None if state.app is None else entry_of(state.app, launch, outputs, archive),
-                )
+            noted, entry = {"roles": [], **stored_outputs(state)}, state.app
+            if await are_made(begun, objects, launch.run.attempt):
+                uid = None if job_object is None else job_object.uid
+                record = record_of(launch.run, launch, marked, uid)
+                noted = noted_outputs(outputs, role_outputs(current, job_object, marked), record, objects)
+                entry = None if state.app is None else entry_of(state.app, launch, outputs, archive)
             with behind_barrier(self.component):
-                register_notes(self.component, finished, objects)
+                register_notes(self.component, self.name, objects, outputs=noted, entry=entry)
 
     def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
         opts, settings, given = self.opts, self.args.settings, self.given

@@ -19,17 +19,15 @@ from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
 from torchx_pulumi.runs.identity import field_digests, is_in_place, owner_digest
-from torchx_pulumi.runs.registration import LaunchState, Registration, prepare
+from torchx_pulumi.runs.registration import LaunchState, Registration, as_recorded, new_run, prepare
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.variants import variant_of_run
-from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, plan_job, replicas_of, variant_of
+from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, replicas_of, variant_of
 from torchx_pulumi.schedulers.preflight import discover, preflight
 
 from torchx_pulumi_components.cluster_access import find_cluster
-from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
-from torchx_pulumi_components.recorded_images import args_of_run
-from torchx_pulumi_components.recorded_run import as_recorded, plan_as_launched, run_as_launched, undecided_fields
+from torchx_pulumi_components.recorded_run import plan_as_launched, run_as_launched, undecided_fields, with_recorded
 from torchx_pulumi_components.stack_state import StackState, plain
 
 
@@ -147,11 +145,11 @@ class LaunchPlanner:
     def _plan_launch(self) -> Launch:
         args, state = self.args, self.state
         last, observed, interrupted = self._last_run()
-        # A job that cannot be planned is refused with all its problems, before any message about a change.
-        prepared = self._prepare()
-        new, new_name = prepared.record, prepared.record.job_name
+        surroundings = self._surroundings()
+        new = new_run(args.spec, args.options, surroundings)
+        new_name = new.job_name
         if last is None:
-            observed = self._observe(new.namespace, new_name, None)
+            observed = self._observe_wanted(new_name)
         undecided = undecided_fields(new.digests, self.other, IDENTITY_VERSION) if self.unknown else set()
         desired = new if last is None else self._desired_run(last, new, undecided)
         cluster = find_cluster(self.name, self.cluster, last or state.intent, state, observed.job_object)
@@ -176,13 +174,23 @@ class LaunchPlanner:
             renamed=last is not None and fixed_name is not None and fixed_name != last.job_name,
             end=state_of_run.value if state_of_run.terminal else None,
         )
+        kept = self._kept_run(decision, last, desired, look)
+        # A job that cannot be planned is refused with all its problems, before any message about a change.
+        try:
+            prepared = prepare(args.spec, args.options, surroundings, new=new, kept=kept)
+        except InvalidJobError as error:
+            raise invalid_job(self.name, in_words_of_args(error.problems)) from error
         self._refuse(decision, last, new_name, status, owned=owned)
         if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
-            launch = self._launched(decision, last, prepared, look)
+            launch = Launch(
+                registration=prepared,
+                decision=decision,
+                intent=replace(prepared.record, uid=None),
+                look=None if kept is None else look,
+                ended=last if observed.job_object is not None and kept is None else None,
+            )
         else:
-            updated = replace(last, replicas=new.replicas, digests=desired.digests)
-            launch = self._kept(decision, last, updated, prepared, look)
-            launch = replace(launch, answer=answer)
+            launch = replace(self._kept(decision, last, prepared, look), answer=answer)
         launch = self._with_cluster(launch, last, cluster)
         if launch.launching and last is not None and (new.namespace, new_name) != (last.namespace, last.job_name):
             self._refuse_foreign(new_name)
@@ -192,7 +200,7 @@ class LaunchPlanner:
             problems = in_words_of_args(list(backend_of(args.options).check_size(launch.plan)))
         if launch.launching and self.cluster is not None:
             may_come = self.created_here
-            more, warnings = preflight(self.cluster, args.options, may_come=may_come, not_known=is_placeholder)
+            more, warnings = preflight(self.cluster, args.options, may_come=may_come, unknown=args.unknown)
             problems += more
         if problems:
             raise invalid_job(self.name, problems)
@@ -224,8 +232,6 @@ class LaunchPlanner:
 
     def _observe(self, namespace: str, name: str, run: RunRecord | None) -> ObservedObjects:
         """Read the objects of a run from the cluster, or from the state where no cluster can be read."""
-        if is_placeholder(namespace):
-            return ObservedObjects()
         if self.cluster is not None:
             variant = self._variant_of(run)
             # All pods of a recorded run were created.
@@ -236,6 +242,11 @@ class LaunchPlanner:
         if job is None or (metadata.get("name"), metadata.get("namespace", namespace)) != (name, namespace):
             return ObservedObjects()
         return ObservedObjects(job_object=dict(job))
+
+    def _observe_wanted(self, name: str) -> ObservedObjects:
+        """Read the objects of a job of this name where the arguments want it. Empty: the namespace is not known yet."""
+        args = self.args
+        return ObservedObjects() if "namespace" in args.unknown else self._observe(args.options.namespace, name, None)
 
     def _look(self, last: RunRecord | None, observed: ObservedObjects) -> Look:
         """Return what was read of the last run, or of one without a record."""
@@ -258,22 +269,20 @@ class LaunchPlanner:
 
         Fields that are unknown or left to the cluster have the values of the last run, and its images their digests.
         """
-        args = args_of_run(self.args, last)
-        resizes = backend_of(args.options).resizes
-        launched = launched_replicas(last, new.replicas) if resizes else new.replicas
-        version, rerun = last.identity_version, args.settings.rerun
-        digests = field_digests(args.spec, args.options, rerun=rerun, version=version)
-        digests = as_recorded(digests, {*undecided, *args.left_open}, last.digests)
-        hash_ = run_hash(digests, launched, args.spec, args.options, rerun=rerun, version=version)
+        args, version = self.args, last.identity_version
+        spec, options = as_recorded(args.spec, args.options, last)
+        launched = launched_replicas(last, new.replicas) if backend_of(options).resizes else new.replicas
+        digests = field_digests(spec, options, rerun=args.settings.rerun, version=version)
+        digests = with_recorded(digests, {*undecided, *args.left_open}, last.digests)
+        hash_ = run_hash(digests, launched, spec, options, rerun=args.settings.rerun, version=version)
         return replace(new, digests=digests, hash=hash_, launched=launched)
 
-    def _prepare(self) -> Registration:
-        """Return what a launch would register: the same whatever ran before it."""
+    def _surroundings(self) -> LaunchState:
         args, state = self.args, self.state
         attempts = [run.attempt for run in (state.record, state.intent) if run is not None]
         roles = (plain(state.outputs).get("declared") or {}).get("roles") or ()
         app = state.app or {}
-        surroundings = LaunchState(
+        return LaunchState(
             name=self.name,
             owner=self.owners()[0],
             at=self.now,
@@ -282,16 +291,21 @@ class LaunchPlanner:
             attempt=max(attempts, default=0) + 1,
             # None: a program launched the app.
             user=app.get("user"),
-        )
-        try:
-            prepared = prepare(args.spec, args.options, surroundings)
-        except InvalidJobError as error:
-            raise invalid_job(self.name, in_words_of_args(error.problems)) from error
-        return replace(
-            prepared,
             session=None if state.app is None else str(app.get("session") or ""),
             digests={role["image"]: role["digest"] for role in roles if role.get("digest")},
         )
+
+    def _kept_run(self, decision: Decision, last: RunRecord | None, desired: RunRecord, look: Look) -> RunRecord | None:
+        """Return the record of the run that stays and is planned as it was launched. None: there is none."""
+        if decision.action is Action.DONE_AND_GONE:
+            return last
+        if decision.action is not Action.KEEP:
+            return None
+        if last is not None:
+            return replace(last, replicas=desired.replicas, digests=desired.digests, uid=look.uid)
+        observed = look.objects or ObservedObjects()
+        run = desired if observed.job_object is None else run_as_launched(desired, self.args, observed)
+        return replace(run, imported=True) if self.importing else run
 
     def owners(self) -> list[str]:
         """Return the launch labels of this component under its URNs, the present one first."""
@@ -329,48 +343,26 @@ class LaunchPlanner:
     def _refuse_foreign(self, name: str) -> None:
         """Refuse to launch under the name of an object that this component did not create."""
         options = self.args.options
-        observed = ObservedObjects() if self.cluster is None else self._observe(options.namespace, name, None)
+        observed = ObservedObjects() if self.cluster is None else self._observe_wanted(name)
         if observed.job_object is not None and not self._is_ours(None, observed.job_object):
             raise DeployError(foreign_object(variant_of(options).job_object.kind, options.namespace, name))
 
-    def _launched(self, decision: Decision, last: RunRecord | None, prepared: Registration, look: Look) -> Launch:
-        """Return the launch of a new run, or of a run without a record that is kept."""
-        kept, observed = decision.action is Action.KEEP, look.objects or ObservedObjects()
-        if kept:
-            run = prepared.record
-            run = run if observed.job_object is None else run_as_launched(run, self.args, observed)
-            run = replace(run, imported=True) if self.importing else run
-            prepared = replace(prepared, record=run, plan=self._plan_kept(run))
-        return Launch(
-            registration=prepared,
-            decision=decision,
-            intent=replace(prepared.record, uid=None),
-            look=look if kept else None,
-            ended=last if observed.job_object is not None and not kept else None,
-        )
-
-    def _kept(
-        self, decision: Decision, last: RunRecord, updated: RunRecord, prepared: Registration, look: Look
-    ) -> Launch:
-        """Return a run that is kept, ignored, or over and gone; `updated` is its record with the desired fields."""
-        state = self.state
-        run = replace(updated, uid=look.uid) if decision.action is Action.KEEP else last
-        intent = state.intent
-        if intent is None or intent.attempt != run.attempt:
-            intent = replace(last, uid=None)
+    def _kept(self, decision: Decision, last: RunRecord, prepared: Registration, look: Look) -> Launch:
+        """Return a run that is kept, ignored, or over and gone."""
+        state, intent = self.state, self.state.intent
         if decision.action is Action.IGNORE:
             # Record and outputs are written together. Those of an earlier run tell nothing of this one.
             outputs = plain(state.outputs) if last is state.record else {}
             plan = plan_as_launched(self.name, last, self.args, state.job, outputs)
-        else:
-            plan = self._plan_kept(run)
+            prepared = replace(prepared, plan=plan, record=last)
+        attempt = prepared.record.attempt
         return Launch(
-            registration=replace(prepared, plan=plan, record=run),
+            registration=prepared,
             decision=decision,
-            intent=intent,
+            intent=replace(last, uid=None) if intent is None or intent.attempt != attempt else intent,
             look=look,
-            confirmed=state.record if state.record is not None and state.record.attempt == run.attempt else None,
-            stored=((state.job or {}).get("metadata") or {}).get("name") == run.job_name,
+            confirmed=state.record if state.record is not None and state.record.attempt == attempt else None,
+            stored=((state.job or {}).get("metadata") or {}).get("name") == prepared.record.job_name,
         )
 
     def _with_cluster(self, launch: Launch, last: RunRecord | None, known: ClusterIdentity | None) -> Launch:
@@ -387,18 +379,6 @@ class LaunchPlanner:
             run = replace(run, cluster=known)
         registration = replace(launch.registration, record=run)
         return replace(launch, registration=registration, intent=intent, cluster=run.cluster or known)
-
-    def _plan_kept(self, run: RunRecord) -> JobPlan[Any]:
-        """Plan a run that is kept, in the layout that it has."""
-        args = args_of_run(self.args, run)
-        # It is where it is, also while the namespace among the arguments is unknown.
-        options: Any = replace(args.options, namespace=run.namespace)
-        roles = {role.name for role in args.spec.roles}
-        launched = {name: count for name, count in run.launched.items() if name in roles}
-        try:
-            return plan_job(args.spec, options, run.job_name, launched=launched, tasks=run.tasks or {})
-        except InvalidJobError as error:
-            raise invalid_job(self.name, in_words_of_args(error.problems)) from error
 
 
 def judged_status(look: Look, judged: Mapping[str, Any] | None) -> JobStatus:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pulumi
 from torchx_pulumi.model.errors import InvalidJobError
-from torchx_pulumi.runs.registration import Registration
-from torchx_pulumi.schedulers import plan_job, variant_of
+from torchx_pulumi.runs.registration import Registration, prepare
+from torchx_pulumi.schedulers import variant_of
 
-from torchx_pulumi_components.input_resolution import Leaves, is_placeholder
+from torchx_pulumi_components.input_resolution import Leaves, another, with_leaves
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.read_args import ParsedArgs
-from torchx_pulumi_components.recorded_images import args_of_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,9 @@ class MarkedPlan:
         if other is None:
             other = value
         if not isinstance(value, list):
-            return leaves.mark_object(value, changed, other, blind=blind)
+            return _mark_object(value, changed, other, blind=blind)
         items = zip(value, changed or [None] * len(value), other, strict=True)
-        return [leaves.mark_object(*item, blind=blind) for item in items]
+        return [_mark_object(*item, blind=blind) for item in items]
 
     @staticmethod
     def _built(build: Callable[[Registration], Any], registration: Registration | None) -> Any:
@@ -61,6 +61,54 @@ class MarkedPlan:
             return None if registration is None else build(registration)
         except InvalidJobError:
             return None
+
+
+def _mark_object(value: Mapping[str, Any], changed: Any, other: Any, *, blind: bool) -> dict[str, Any]:
+    """Return an object with marks, where the other arguments may be refused: more of it is marked then.
+
+    Args:
+        value: Made of the arguments.
+        changed: Made of the arguments with other values in the secret leaves. None: nothing tells which part of the
+            object is not secret.
+        other: Made of the arguments with other values in the unknown leaves.
+        blind: `other` tells of the metadata only which part is known.
+    """
+    if changed is not None and not blind:
+        return dict(_mark(value, changed, other))
+    marked: dict[str, Any] = {}
+    for key, item in value.items():
+        if key in ("apiVersion", "kind") or item is None:
+            marked[key] = item
+        elif key == "metadata":
+            marked[key] = _mark(item, with_leaves(item, another) if changed is None else changed[key], other[key])
+        else:
+            shown = unknown() if blind else _mark(item, item, other.get(key))
+            is_secret = changed is None or not _is_same(item, changed.get(key))
+            marked[key] = pulumi.Output.secret(shown) if is_secret else shown
+    return marked
+
+
+def _mark(value: Any, changed: Any, other: Any) -> Any:
+    """Return a value with marks: secret or unknown where it differs from the same made of other arguments.
+
+    Where the structure differs, the whole part is marked. Parameters as of `_mark_object`.
+    """
+    made = (value, changed, other)
+    if all(isinstance(item, Mapping) and item.keys() == value.keys() for item in made):
+        return {key: _mark(item, changed[key], other[key]) for key, item in value.items()}
+    if all(isinstance(item, (list, tuple)) and len(item) == len(value) for item in made):
+        return [_mark(*items) for items in zip(*made, strict=True)]
+    shown = value if _is_same(value, other) else unknown()
+    return shown if _is_same(value, changed) else pulumi.Output.secret(shown)
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and value == other
+
+
+def unknown() -> pulumi.Output[Any]:
+    """Return an Output that is not known."""
+    return pulumi.Output.from_input(pulumi.output.UNKNOWN)
 
 
 def mark_plan(
@@ -104,9 +152,9 @@ def _registration(args: ParsedArgs | None, launch: Launch, name: str, run: str) 
     """
     if args is None:
         return None
-    plan, args = launch.plan, args_of_run(args, launch.run)
+    plan = launch.plan
     found = {name: getattr(plan.options, name) for name in args.left_open}
-    if not launch.launching and is_placeholder(args.options.namespace):
+    if not launch.launching and "namespace" in args.unknown:
         # A run that is kept stays where it is.
         found["namespace"] = plan.namespace
     own: Any = replace(args.options, **found)
@@ -114,11 +162,10 @@ def _registration(args: ParsedArgs | None, launch: Launch, name: str, run: str) 
         return None
     asked: Mapping[str, int] = {role.name: role.num_replicas for role in plan.spec.roles}
     roles = [replace(role, num_replicas=asked.get(role.name, role.num_replicas)) for role in args.spec.roles]
-    there = {each.name for each in roles}
-    launched = {role.name: sum(task.count for task in role.tasks) for role in plan.roles if role.name in there}
-    tasks = launch.run.tasks or {}
+    launched = {role.name: sum(task.count for task in role.tasks) for role in plan.roles}
+    kept = replace(launch.run, job_name=name, hash=run, namespace=own.namespace, launched=launched)
     try:
-        other = plan_job(replace(args.spec, roles=tuple(roles)), own, name, launched=launched, tasks=tasks)
+        made = prepare(replace(args.spec, roles=tuple(roles)), own, launch.registration.state, kept=kept)
     except InvalidJobError:
         return None
-    return replace(launch.registration, plan=other, record=replace(launch.run, hash=run))
+    return replace(made, record=replace(launch.run, hash=run))

@@ -7,15 +7,12 @@ from datetime import datetime
 from typing import Any
 
 import pulumi
+from torchx_pulumi.model.codec import without_none
 from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.registration import pod_names
-from torchx_pulumi.schedulers import variant_of
 
-from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.launch import Launch
-from torchx_pulumi_components.marked_plan import MarkedPlan
-from torchx_pulumi_components.run_objects import unknown
+from torchx_pulumi_components.marked_plan import MarkedPlan, unknown
 from torchx_pulumi_components.stack_state import is_marked
 
 
@@ -57,20 +54,16 @@ def entry_of(
         log_archive: URL of the archive of the containers' logs. None: the program has none, or it is secret.
     """
     plan, run, value = launch.plan, launch.run, dict(app)
-    if not is_placeholder(log_archive) and (app.get("log_options") or {}).get("log_archive") != log_archive:
+    if (app.get("log_options") or {}).get("log_archive") != log_archive:
         reading = {key: item for key, item in (app.get("log_options") or {}).items() if key != "log_archive"}
         value["log_options"] = reading if log_archive is None else {**reading, "log_archive": log_archive}
     if launch.decision.action in (Action.IGNORE, Action.DONE_AND_GONE):
         return value
     value |= {
         "app_id": outputs["app_id"],
-        "choice": variant_of(plan.options).name,
-        "pods": {role.name: pod_names(plan, role) for role in plan.roles},
-        "run": run.hash,
         "uid": outputs["uid"],
+        **without_none(launch.registration.entry_fields()),
     }
-    queue = getattr(plan.options, "queue", None)
-    value |= {} if queue is None else {"queue": queue}
     if app.get("run") == run.hash and (run.uid is None or app.get("uid") == run.uid) and not launch.launching:
         # A run that grew or shrank in place has other pods, and is described as it was launched.
         return value

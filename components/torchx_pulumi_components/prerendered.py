@@ -6,13 +6,17 @@ same stack, with a component of the same name, finds the run and keeps it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pulumi
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan, replace_uid
 from torchx_pulumi.schedulers.registry import component_type
 
-from torchx_pulumi_components.resources import ChildOptions, create_provider, register_notes, register_objects
+from torchx_pulumi_components.resources import (
+    ChildOptions,
+    create_provider,
+    noted_outputs,
+    register_notes,
+    register_objects,
+)
 
 
 class PrerenderedTrainingJob(pulumi.ComponentResource):
@@ -24,20 +28,17 @@ class PrerenderedTrainingJob(pulumi.ComponentResource):
         provider = create_provider(self, run.name, run.kubeconfig, run.kube_context, light=True)
         # As with a fixed `job_name`: another run of that name replaces the object.
         children = ChildOptions(provider=provider, replacement_trigger=str(run.record["hash"]))
-        _, objects = register_objects(self, run, children)
+        _, objects = register_objects(
+            self, run.name, run.intent, dict(zip(run.names, run.objects, strict=True)), children
+        )
         uid = objects[0].uid.apply(lambda known: str(known or ""))
 
         def with_uid(text: str) -> pulumi.Output[str]:
             return uid.apply(lambda known: text.replace(UID, known))
 
-        created = replace(
-            run,
-            outputs=replace_uid(run.outputs, with_uid),
-            roles=replace_uid(run.roles, with_uid),
-            record={**run.record, "uid": uid},
-            entry={**(run.entry or {}), "uid": uid},
-        )
-        register_notes(self, created, objects)
+        outputs, roles = replace_uid(run.outputs, with_uid), replace_uid(run.roles, with_uid)
+        outputs = noted_outputs(outputs, roles, {**run.record, "uid": uid}, objects)
+        register_notes(self, run.name, objects, outputs=outputs, entry={**run.entry, "uid": uid})
 
 
 def register_app(run: RegistrationPlan) -> None:

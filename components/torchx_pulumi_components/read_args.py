@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from torchx_pulumi.planning.typed_reader import FieldValues, uncovered
 from torchx_pulumi.schedulers import find_backend
 
 from torchx_pulumi_components.arg_values import ArgumentReader, argument_fields
-from torchx_pulumi_components.input_resolution import is_placeholder
+from torchx_pulumi_components.input_resolution import Unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,8 @@ class ParsedArgs:
     settings: ProgramOptions
     left_open: frozenset[str] = frozenset()
     """Options that are not given and are read from the cluster."""
+    unknown: frozenset[str] = frozenset()
+    """Options that are not known before `up`; a text stands for each."""
 
 
 def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec | None = None) -> ParsedArgs:
@@ -57,14 +59,15 @@ def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec 
             reader.refuse("roles", "is empty; a job has at least one role")
     options: Any = reader.read(backend.options, _fields_of(backend.options, given), "")
     settings = reader.read(ProgramOptions, _fields_of(ProgramOptions, given), "")
-    reader.problems.extend(_setting_problems(options, settings))
+    unknown = frozenset(name for name, value in given.items() if isinstance(value, Unknown))
+    reader.problems.extend(_setting_problems(options, settings, unknown))
     if reader.problems:
         found = [problem for problem in check_job_rules(spec) if problem.rule not in backend.tolerated]
         rules = in_words_of_args([*found, *backend.check_options(options)])
         raise invalid_job(name, [*reader.problems, *uncovered(rules, reader.problems)])
     spec = replace(spec, roles=[_with_planned_digest(role) for role in spec.roles])
     left_open = frozenset(option for option in backend.discovered if option not in given)
-    return ParsedArgs(spec=spec, options=options, settings=settings, left_open=left_open)
+    return ParsedArgs(spec=spec, options=options, settings=settings, left_open=left_open, unknown=unknown)
 
 
 def _with_planned_digest(role: RoleSpec) -> RoleSpec:
@@ -77,12 +80,12 @@ def _fields_of(kind: type, given: Mapping[str, Any]) -> FieldValues:
     return FieldValues({row.name: given[row.name] for row in rows_of(kind) if row.name in given})
 
 
-def _setting_problems(options: Any, settings: ProgramOptions) -> Iterator[Problem]:
+def _setting_problems(options: Any, settings: ProgramOptions, unknown: Set[str]) -> Iterator[Problem]:
     for name in ("timeout_s", "delete_timeout_s"):
         seconds = getattr(settings, name)
         if seconds is not None and seconds < 1:
             yield Problem(name, f"must be at least 1 second, found {seconds}")
-    if settings.log_archive is not None and not is_placeholder(settings.log_archive):
+    if settings.log_archive is not None and "log_archive" not in unknown:
         yield from check_archive_url(settings.log_archive, "log_archive")
     if getattr(options, "suspend", False) and settings.wait_for is not WaitFor.CREATED:
         yield Problem("wait_for", "must be created, or unset, with suspend: a suspended job comes no further")

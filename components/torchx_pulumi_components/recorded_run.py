@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import RelaunchRefusedError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import rows_of
 from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
 from torchx_pulumi.planning.layout import RoleTasks
@@ -17,17 +19,15 @@ from torchx_pulumi.runs.identity import changed_fields, field_digests
 from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, variant_of
 
-from torchx_pulumi_components.input_resolution import PLACEHOLDER
 from torchx_pulumi_components.read_args import ParsedArgs
-from torchx_pulumi_components.recorded_images import digests_as_launched
 
 
 def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, version: int) -> set[str]:
-    """Return the paths of the fields whose values are unknown: those that differ with other placeholders.
+    """Return the paths of the fields whose values are unknown: those that differ with other stand-ins.
 
     Args:
         digests: Digests of the arguments.
-        other: The arguments with other placeholders. None: these are refused, and all fields count as unknown.
+        other: The arguments with other stand-ins. None: these are refused, and all fields count as unknown.
         version: Version of the identity.
     """
     if other is None:
@@ -36,17 +36,13 @@ def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, versi
     return set(changed_fields(digests, others))
 
 
-def as_recorded(digests: Mapping[str, str], paths: Set[str], recorded: Mapping[str, str]) -> dict[str, str]:
+def with_recorded(digests: Mapping[str, str], paths: Set[str], recorded: Mapping[str, str]) -> dict[str, str]:
     """Return digests with the recorded ones for some fields, and for all entries of mappings among them."""
-    taken = _with_entries(paths, recorded)
+    # An entry that only other arguments have: the mapping is unknown as a whole.
+    maps = {path[: path.rindex("[")] for path in paths if path.endswith("]") and path not in digests}
+    taken = {*paths, *(path for path in recorded if path.rpartition("[")[0] in maps or path in maps)}
     kept = {path: digest for path, digest in digests.items() if path not in taken}
     return kept | {path: recorded[path] for path in taken & recorded.keys()}
-
-
-def _with_entries(paths: Set[str], recorded: Iterable[str]) -> set[str]:
-    """Return paths, and the recorded ones of all entries of a mapping that is unknown as a whole."""
-    maps = {path[: path.rindex("[")] for path in paths if PLACEHOLDER in path}
-    return {*paths, *(path for path in recorded if path.rpartition("[")[0] in maps or path in maps)}
 
 
 def plan_as_launched(
@@ -117,6 +113,27 @@ def tasks_as_launched(wanted: ParsedArgs, job: Mapping[str, Any]) -> RoleTasks |
     roles = [role.name for role in wanted.spec.roles]
     pairs = zip(roles, role_names(roles), strict=True)
     return {role: found[name] for role, name in pairs if are_first_replicas(found.get(name, ()))} or None
+
+
+def digests_as_launched(wanted: ParsedArgs, observed: ObservedObjects) -> Mapping[str, str] | None:
+    """Return the digests in the pods of a job without a record, by the names of its roles. None: they name none.
+
+    Args:
+        wanted: The arguments. Only the digest after the image that they name is taken.
+        observed: The objects of the run.
+    """
+    templates = variant_of(wanted.options).pod_templates(dict(observed.job_object or {}))
+    live: dict[int | None, str] = {}
+    for pod in [pod for _, pod in templates] or observed.pods or ():
+        position = number_at(mapping_at(pod, "metadata", "labels"), labels.ROLE_INDEX)
+        main = next(iter(items_at(pod, "spec", "containers")), None)
+        live.setdefault(position, text_at(main, "image") or "")
+    found = {}
+    for position, role in enumerate(wanted.spec.roles):
+        image, _, pinned = live.get(position, "").rpartition("@")
+        if image == role.image:
+            found[role.name] = pinned
+    return found or None
 
 
 def _resource_of(declared: Mapping[str, Any]) -> ResourceSpec:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD, RegistrationPlan
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
 
 STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")
 """Fields that a kept Pod or Service keeps. Not the name, which is an Output of the job object."""
@@ -118,7 +118,9 @@ class ChildOptions:
 
 def register_objects(
     component: pulumi.ComponentResource,
-    run: RegistrationPlan,
+    name: str,
+    intent: Mapping[str, Any],
+    objects: Mapping[str, Manifest],
     children: ChildOptions,
     *,
     before_companions: Callable[[], Awaitable[None] | None] = lambda: None,
@@ -127,27 +129,29 @@ def register_objects(
 
     Args:
         component: The run's component, already registered.
-        run: The run. Its roles, record, entry and outputs are not looked at.
-        children: Options of its objects.
+        name: Name of the component.
+        intent: The record as it is registered before the objects.
+        objects: Resource name to manifest, the job object first. Empty: the run has ended and its objects are gone.
+        children: Options of the objects.
         before_companions: Called, and awaited, after the job object was created and before the objects next to it are.
 
     Returns:
-        The intent, and the objects, the job object first. No objects: the run has ended and they are gone.
+        The intent, and the objects, the job object first.
     """
-    intent = pulumi.Stash(f"{run.name}-intent", opts=pulumi.ResourceOptions(parent=component), input=dict(run.intent))
-    if not run.objects:
-        return intent, []
-    children = replace(children, depends_on=[*children.depends_on, intent])
-    first, *companions = zip(run.names, run.objects, strict=True)
+    noted = pulumi.Stash(f"{name}-intent", opts=pulumi.ResourceOptions(parent=component), input=dict(intent))
+    if not objects:
+        return noted, []
+    children = replace(children, depends_on=[*children.depends_on, noted])
+    first, *companions = objects.items()
     job_object = KubernetesObject(*first, children.of_job_object(component, first[0]))
     # The other objects take their names through the job object: the engine then deletes them before the job object, and
     # all of the last run before it creates anything of the next one.
     created = pulumi.Output.unsecret(job_object.metadata.apply(lambda _: before_companions()))
-    return intent, [
+    return noted, [
         job_object,
         *(
-            KubernetesObject(name, _named_after(created, manifest), children.of_companion(component, name))
-            for name, manifest in companions
+            KubernetesObject(resource, _named_after(created, manifest), children.of_companion(component, resource))
+            for resource, manifest in companions
         ),
     ]
 
@@ -174,24 +178,37 @@ async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], at
 
 
 def register_notes(
-    component: pulumi.ComponentResource, run: RegistrationPlan, objects: Sequence[KubernetesObject]
+    component: pulumi.ComponentResource,
+    name: str,
+    objects: Sequence[KubernetesObject],
+    *,
+    outputs: Mapping[str, Any],
+    entry: Mapping[str, Any] | None,
 ) -> None:
-    """Register what is noted of a run after its objects: its index entry, its record, and the component's outputs.
+    """Register what is noted of a run after its objects: its index entry and the component's outputs.
 
     Args:
         component: The run's component.
-        run: The run with its final roles, record, entry and outputs. An empty record: it is among the outputs, or
-            there is none.
+        name: Name of the component.
         objects: Its registered objects. The notes are written once all of them are created.
+        outputs: Outputs of the component, the record of the run among them if there is one.
+        entry: The app's index entry (`app_entry.write_entry`). None: a program launched the run.
     """
-    if run.entry is not None:
+    if entry is not None:
         after = pulumi.ResourceOptions(parent=component, depends_on=list(objects))
-        pulumi.Stash(f"{run.name}{APP_SUFFIX}", opts=after, input=dict(run.entry))
-    outputs = {"roles": list(run.roles.values()), **run.outputs}
-    if run.record:
-        hash_ = pulumi.Output.all(run.record["hash"], *(item.urn for item in objects)).apply(lambda known: known[0])
-        outputs[RECORD] = {**run.record, "hash": hash_}
-    component.register_outputs(outputs)
+        pulumi.Stash(f"{name}{APP_SUFFIX}", opts=after, input=dict(entry))
+    component.register_outputs(dict(outputs))
+
+
+def noted_outputs(
+    outputs: Mapping[str, Any],
+    roles: Mapping[str, Mapping[str, Any]],
+    record: Mapping[str, Any],
+    objects: Sequence[KubernetesObject],
+) -> dict[str, Any]:
+    """Return the outputs of a component with its roles and with the record of its run, known once all objects are."""
+    hash_ = pulumi.Output.all(record["hash"], *(item.urn for item in objects)).apply(lambda known: known[0])
+    return {"roles": list(roles.values()), **outputs, RECORD: {**record, "hash": hash_}}
 
 
 def _named_after(created: pulumi.Output[Any], manifest: Manifest) -> Manifest:

@@ -8,7 +8,6 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pulumi
@@ -172,8 +171,3 @@ def _unchanged(job_object: Manifest) -> Manifest:
     metadata = job_object["metadata"]
     kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
     return {"metadata": kept, "spec": job_object["spec"]}
-
-
-def unknown() -> pulumi.Output[Any]:
-    """Return an Output that is not known."""
-    return pulumi.Output.from_input(pulumi.output.UNKNOWN)

@@ -29,17 +29,9 @@ class TrainingJob(CheckedCall):
 
     _scheduler: ClassVar[str]
     """Name of the scheduler."""
-    # A subclass repeats the outputs with their texts, which Pulumi's analyzer reads there.
+    # Those that are read of any component.
     app_id: pulumi.Output[str]
     app_handle: pulumi.Output[str]
-    job_name: pulumi.Output[str]
-    namespace: pulumi.Output[str]
-    uid: pulumi.Output[str]
-    service: pulumi.Output[str]
-    pod_groups: pulumi.Output[list[str]]
-    pod_names: pulumi.Output[list[str]]
-    rank0_host: pulumi.Output[str]
-    images: pulumi.Output[dict[str, str]]
     declared: pulumi.Output[dict[str, Any]]
     observed: pulumi.Output[dict[str, Any]]
     requested: pulumi.Output[dict[str, Any] | None]

@@ -53,3 +53,17 @@ def test_a_launch_by_a_component_plans_its_job_once(planned: list[str], engine: 
     options = OPTIONS["volcano" if component is VolcanoTrainingJob else "mcad"]
     engine.run(lambda: component.from_app("train", read_app(APP), **options))
     assert planned == ["train"]
+
+
+@pytest.mark.parametrize("component", [VolcanoTrainingJob, MCADTrainingJob])
+def test_a_run_that_is_kept_is_planned_once(planned: list[str], engine: Any, component: Any) -> None:
+    options = OPTIONS["volcano" if component is VolcanoTrainingJob else "mcad"]
+    engine.run(lambda: component.from_app("train", read_app(APP), **options))
+    prefix = f"urn:pulumi:dev::proj::torchx:index:{component.__name__}"
+    engine.mocks.state = engine.records()
+    for item in engine.mocks.resources:
+        engine.mocks.state[f"{prefix}${item.typ}::{item.name}"] = item.inputs
+    name = engine.record()["job_name"]
+    planned.clear()
+    engine.run(lambda: component.from_app("train", read_app(APP), **options))
+    assert (planned, engine.record()["job_name"], engine.record()["attempt"]) == (["train"], name, 1)

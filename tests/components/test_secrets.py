@@ -363,3 +363,18 @@ def test_a_short_secret_is_hidden_by_its_place(engine: Any, value: Any) -> None:
     assert str(value) not in str(caught.value)
     assert "[secret]" in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+def test_a_secret_that_a_message_cuts_is_hidden(engine: Any) -> None:
+    given = volcano()
+    given["roles"][0]["tolerations"][0]["effect"] = pulumi.Output.secret("hunter22-" * 20)
+    with pytest.raises(pulumi.RunError) as caught:
+        engine.run(lambda: VolcanoTrainingJob("train", given))
+    assert "hunter22" not in str(caught.value)
+    assert "must be NoSchedule, PreferNoSchedule, NoExecute" in str(caught.value)
+
+
+def test_a_message_about_a_secret_says_what_is_allowed(engine: Any) -> None:
+    with pytest.raises(pulumi.RunError) as caught:
+        engine.run(lambda: VolcanoTrainingJob("train", volcano(queue=pulumi.Output.secret("Not Allowed"))))
+    assert "queue: is '[secret]', must be at most 63 of a-z, 0-9, '-' and '.'" in str(caught.value)

@@ -213,7 +213,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     entry = replace(order.app_entry, owner=None)
     if job.ambient is not None:
         entry = replace(entry, ambient_kubeconfig=job.ambient[0], ambient_context=job.ambient[1])
-    ready = plan_registration(replace(order, entry=entry, digests=job.digests), NOW)
+    ready = plan_registration(replace(order, entry=entry, state=replace(order.state, digests=job.digests)), NOW)
     index.add(entry)
     index.observe(entry, lambda _: observation_of(entry))
     launched = replace(entry, stage=Stage.LAUNCHED, uid=UID)

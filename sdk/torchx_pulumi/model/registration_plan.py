@@ -1,4 +1,4 @@
-"""Everything that is registered for one run. Data only: the engine's program reads it."""
+"""Everything that is registered for an app that `torchx run` launches. Data only: the engine's program reads it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ APP_SUFFIX = "-app"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationPlan:
-    """Everything that is registered for one run.
+    """Everything that is registered for an app that `torchx run` launches.
 
-    Of an app that `torchx run` launches all values are plain JSON, so that an interrupted launch can be continued.
-    Those of a component may be Pulumi Outputs.
+    All values are plain JSON, so that an interrupted launch can be continued.
     """
 
     scheduler: str
@@ -31,21 +30,21 @@ class RegistrationPlan:
     name: str
     """Name of the component."""
     objects: Sequence[Manifest]
-    """Manifests of the objects, the job object first. Empty: the run has ended and its objects are gone."""
+    """Manifests of the objects, the job object first."""
     names: Sequence[str]
     """Names of their resources."""
     intent: Mapping[str, Any]
     """The record as it is registered before the objects (`run_record.write_record`)."""
     record: Mapping[str, Any]
     """The record as it is registered after the objects."""
-    entry: Mapping[str, Any] | None
-    """The app's index entry (`app_entry.write_entry`). None: a program launched the run."""
+    entry: Mapping[str, Any]
+    """The app's index entry (`app_entry.write_entry`)."""
     outputs: Mapping[str, Any]
     """Outputs of the component."""
     roles: Mapping[str, Mapping[str, Any]]
     """Role name in object names to what the component's output `roles` has of it."""
     exports: Mapping[str, Any] = field(default_factory=dict)
-    """Outputs of the stack. Empty: the program exports them."""
+    """Outputs of the stack."""
     kubeconfig: str | None = None
     """Kubeconfig that the user named. None: the ambient one."""
     kube_context: str | None = None

@@ -70,6 +70,10 @@ class LaunchState:
     """The cluster. None: not known."""
     user: str | None = None
     """Who launches. None: not known."""
+    session: str | None = None
+    """TorchX session whose labels the job object gets. None: it gets none, or has them already."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Image of pods to its digest, for images whose digest is known."""
     plan: JobPlan[Any] | None = None
     """The plan, if it was made already, under `job_name`. None: it is made."""
 
@@ -78,18 +82,9 @@ class LaunchState:
 class Registration:
     """What is registered for one run."""
 
-    name: str
-    """Name of the component."""
+    state: LaunchState
     plan: JobPlan[Any]
     record: RunRecord
-    owner: str
-    """As of `LaunchState`."""
-    user: str | None = None
-    """Who launched it. None: not known."""
-    session: str | None = None
-    """TorchX session whose labels the job object gets. None: it gets none, or has them already."""
-    digests: Mapping[str, str] = field(default_factory=dict)
-    """Image of pods to its digest, for images whose digest is known."""
     manifest: Manifest | None = None
     """The objects as the caller left them: one object, or a `List`. None: they are rendered from the plan."""
     entry: RunEntry | None = None
@@ -101,7 +96,8 @@ class Registration:
         Raises:
             InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
         """
-        own = {labels.LAUNCH: self.owner, **({} if self.session is None else app_labels(self.session))}
+        owner, session = self.state.owner, self.state.session
+        own = {labels.LAUNCH: owner, **({} if session is None else app_labels(session))}
         if self.manifest is None:
             # A Service has the labels of the job object, too.
             options: Any = replace(self.plan.options, labels={**self.plan.options.labels, **own})
@@ -113,7 +109,7 @@ class Registration:
         job_object["metadata"]["labels"] = {**(job_object["metadata"].get("labels") or {}), **own}
         _annotate(job_object, {labels.RUN: self.record.hash, **_digest_note(self.plan.options)})
         for companion in companions:
-            _annotate(companion, {labels.LAUNCH: self.owner, labels.RUN: self.record.hash})
+            _annotate(companion, {labels.LAUNCH: owner, labels.RUN: self.record.hash})
         return [job_object, *companions]
 
     def resource_names(self, objects: Sequence[Manifest]) -> list[str]:
@@ -121,24 +117,35 @@ class Registration:
         variant = variant_of(self.plan.options)
         pods = (item for role in self.plan.roles for item in replicas_of(role)) if variant.makes_pods else ()
         tasks = {variant.pod_name(self.plan, task, position): task.name for task, position in pods}
-        found = [self.name]
+        found = [self.state.name]
         for manifest in objects[1:]:
             object_name, kind = str(manifest["metadata"]["name"]), str(manifest["kind"])
             # No name of an object has a dot, so that jobs `a` and `a-b` of a program have different names.
-            found.append(f"{self.name}.{tasks.get(object_name, object_name) if kind == 'Pod' else kind.lower()}")
+            found.append(f"{self.state.name}.{tasks.get(object_name, object_name) if kind == 'Pod' else kind.lower()}")
         return found
 
     @property
     def app_entry(self) -> RunEntry:
         """Return the entry of an app. A program's run has none."""
         if self.entry is None:
-            raise AssertionError(f"job {self.name!r} was launched by a program; it has no entry")
+            raise AssertionError(f"job {self.state.name!r} was launched by a program; it has no entry")
         return self.entry
 
     @property
     def declared(self) -> Declared:
         """Return the output `declared`."""
-        return build_declared(self.plan, spec_hash=self.record.hash, created_by=self.user, digests=self.digests)
+        state = self.state
+        return build_declared(self.plan, spec_hash=self.record.hash, created_by=state.user, digests=state.digests)
+
+    def entry_fields(self) -> dict[str, Any]:
+        """Return the fields of an app's index entry that depend on the plan and the record alone."""
+        plan = self.plan
+        return {
+            "choice": variant_of(plan.options).name,
+            "pods": {role.name: pod_names(plan, role) for role in plan.roles},
+            "run": self.record.hash,
+            "queue": getattr(plan.options, "queue", None),
+        }
 
     def outputs(self) -> dict[str, Any]:
         """Return the outputs of the component that depend on the plan alone."""
@@ -156,29 +163,18 @@ class Registration:
         }
 
 
-def prepare(spec: JobSpec, options: Options, state: LaunchState) -> Registration:
-    """Return what a new launch of a job registers: the same whatever ran before it.
-
-    The job is planned once; only the hash of the run renders a job of other names and fewer replicas.
-
-    Args:
-        spec: The job.
-        options: Its options in force, those that were discovered in the cluster included.
-        state: Surroundings of the launch.
-
-    Raises:
-        InvalidJobError: The job cannot be planned; all problems at once.
-    """
+def new_run(spec: JobSpec, options: Options, state: LaunchState) -> RunRecord:
+    """Return the record of a new launch of a job: the same whatever ran before it. Arguments as of `prepare`."""
     options = with_named_digests(options, recorded_digests(spec) or {})
     backend, replicas = backend_of(options), {role.name: role.num_replicas for role in spec.roles}
     digests = field_digests(spec, options, rerun=state.rerun)
     hash_ = run_hash(digests, replicas, spec, options, rerun=state.rerun, version=IDENTITY_VERSION)
     job_name = state.job_name or names.job_name(state.name, hash_, state.owner, tail=backend.name_tail(spec, options))
-    tasks = backend.choose_layout(spec, options).tasks
-    if state.plan is not None and all(task.count == 1 for role in state.plan.roles for task in role.tasks):
-        # In an app's record, layout `role` with single replicas is layout `replica`, which renders the same.
-        tasks = None
-    record = RunRecord(
+    tasks = backend.choose_layout(spec, options).tasks or {}
+    if all(len(tasks.get(role, ())) in (0, count) for role, count in replicas.items()):
+        # Layout `role` with single replicas is layout `replica`, which renders the same.
+        tasks = {}
+    return RunRecord(
         app_id=job_name,
         job_name=job_name,
         namespace=options.namespace,
@@ -190,11 +186,52 @@ def prepare(spec: JobSpec, options: Options, state: LaunchState) -> Registration
         launched_at=state.at.isoformat(timespec="seconds"),
         identity_version=IDENTITY_VERSION,
         cluster=state.cluster,
-        tasks=tasks,
+        tasks=tasks or None,
         image_digests=recorded_digests(spec),
     )
-    plan = state.plan or plan_job(spec, options, job_name)
-    return Registration(name=state.name, plan=plan, record=record, owner=state.owner, user=state.user)
+
+
+def prepare(
+    spec: JobSpec,
+    options: Options,
+    state: LaunchState,
+    *,
+    new: RunRecord | None = None,
+    kept: RunRecord | None = None,
+) -> Registration:
+    """Return what a launch of a job registers.
+
+    The job is planned once; only the hash of the run renders a job of other names and fewer replicas.
+
+    Args:
+        spec: The job.
+        options: Its options in force, those that were discovered in the cluster included.
+        state: Surroundings of the launch.
+        new: Record of the new run, as `new_run` returns it. None: it is made.
+        kept: Record of a run that stays as it was launched: its names, its layout and the digests of its images. None:
+            a new run is launched.
+
+    Raises:
+        InvalidJobError: The job cannot be planned; all problems at once.
+    """
+    run = kept or new or new_run(spec, options, state)
+    spec, options = as_recorded(spec, options, run)
+    plan = state.plan
+    if kept is not None:
+        # It is where it is, also while the namespace among the options is unknown.
+        own: Any = replace(options, namespace=kept.namespace)
+        launched = {role.name: kept.launched[role.name] for role in spec.roles if role.name in kept.launched}
+        plan = plan_job(spec, own, kept.job_name, launched=launched, tasks=kept.tasks or {})
+    elif plan is None:
+        plan = plan_job(spec, options, run.job_name)
+    return Registration(state=state, plan=plan, record=run)
+
+
+def as_recorded(spec: JobSpec, options: OptionsT, run: RunRecord) -> tuple[JobSpec, OptionsT]:
+    """Return a job and its options with the digests of images that a run names: its own, whatever is planned now."""
+    recorded = run.image_digests or {}
+    roles = [replace(role, image_digest=recorded.get(role.name)) for role in spec.roles]
+    return replace(spec, roles=roles), with_named_digests(options, recorded)
 
 
 def app_labels(session: str) -> dict[str, str]:
@@ -219,7 +256,7 @@ def with_image_digests(registration: Registration, digests: Mapping[str, str]) -
         registration,
         plan=replace(plan, options=options),
         record=replace(registration.record, digests=field_digests(plan.spec, options)),
-        digests=digests,
+        state=replace(registration.state, digests=digests),
         entry=entry,
     )
 
@@ -329,7 +366,7 @@ def plan_registration(registration: Registration, now: datetime | None = None) -
     )
     return RegistrationPlan(
         scheduler=scheduler,
-        name=registration.name,
+        name=registration.state.name,
         objects=objects,
         names=registration.resource_names(objects),
         intent=write_record(record),

@@ -78,6 +78,17 @@ def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None
     )
 
 
+def read_job_object(entry: RunEntry, cluster: Cluster) -> Manifest | None:
+    """Return the object that has the name of an app's, which may be another one. None: there is none.
+
+    Raises:
+        ClusterError: The cluster does not answer, or the user may not read it.
+        DeployError: This release does not have the scheduler or the variant of the app.
+    """
+    variant = find_variant(entry.scheduler, entry.choice)
+    return cluster.get(variant.job_object, entry.namespace, entry.job_name)
+
+
 def check_before_change(entry: RunEntry, cluster: Cluster) -> None:
     """Read an app's object, and refuse a cluster that is not known to be the one of the launch.
 
@@ -85,8 +96,7 @@ def check_before_change(entry: RunEntry, cluster: Cluster) -> None:
         ClusterError: As `check_cluster`.
         DeployError: This release does not have the scheduler or the variant of the app.
     """
-    job_object = find_variant(entry.scheduler, entry.choice).job_object
-    check_cluster(entry, cluster, cluster.get(job_object, entry.namespace, entry.job_name))
+    check_cluster(entry, cluster, read_job_object(entry, cluster))
 
 
 def describe_access(entry: RunEntry) -> str:

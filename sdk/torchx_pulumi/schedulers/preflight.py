@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Set
+from collections.abc import Collection, Set
 
 from torchx_pulumi.kube import Reader
 from torchx_pulumi.kube.kinds import SECRET
@@ -18,7 +18,7 @@ def preflight(
     options: Options,
     *,
     may_come: Set[str] = frozenset(),
-    not_known: Callable[[str], bool] = lambda _: False,
+    unknown: Set[str] = frozenset(),
 ) -> tuple[list[Problem], list[str]]:
     """Check that a job can be launched, before anything is registered.
 
@@ -26,7 +26,8 @@ def preflight(
         cluster: The cluster of the launch.
         options: Options of the job.
         may_come: Names of options whose object the same deployment may create; these objects are not checked.
-        not_known: Return whether a name is not known yet; such objects are not checked.
+        unknown: Names of options that are not known yet; their objects, and all in an unknown namespace, are not
+            checked.
 
     Returns:
         Problems that prevent the launch, and warnings.
@@ -41,8 +42,8 @@ def preflight(
     problems: list[Problem] = []
     warnings: list[str] = []
     for item in backend.named_objects(options):
-        unknown = not_known(item.name or "") or (item.kind.namespaced and not_known(options.namespace))
-        if item.name is not None and item.option not in may_come and not unknown:
+        is_unknown = item.option in unknown or (item.kind.namespaced and "namespace" in unknown)
+        if item.name is not None and item.option not in may_come and not is_unknown:
             found = _look_for(cluster, item, item.name, options.namespace)
             if isinstance(found, Problem):
                 problems.append(found)

@@ -17,14 +17,17 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
 from torchx_pulumi.model.versions import provider_problem, provider_warning, read_version
 from torchx_pulumi.stack_state.backend import (
+    DEFAULT_PROJECT,
     FILE_SCHEME,
     absolute_backend,
     backend_url,
+    choose_backend,
     is_service,
     state_folder,
     without_credentials,
@@ -301,6 +304,23 @@ def organization_problems(backend: str, option: str | None) -> list[Problem]:
     elif _ORGANIZATION_NAME.fullmatch(option):
         return []
     return [Problem("pulumi_organization", text)]
+
+
+def choose_place(options: Mapping[str, Any], stack: str) -> StackRef:
+    """Return a stack where run options keep stacks: their backend, project, organization and secrets provider.
+
+    Raises:
+        InvalidJobError: As `choose_organization`.
+        DeployError: As `choose_organization`.
+    """
+    backend = choose_backend(options.get("pulumi_backend"))
+    return StackRef(
+        backend=backend,
+        project=options.get("pulumi_project") or DEFAULT_PROJECT,
+        stack=stack,
+        secrets_provider=options.get("secrets_provider"),
+        organization=choose_organization(backend, options.get("pulumi_organization")),
+    )
 
 
 def choose_organization(backend: str, option: str | None = None) -> str:

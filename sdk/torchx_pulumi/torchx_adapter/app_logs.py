@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import logging
+import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
-from torchx_pulumi.log_archive.replica_log import (
-    ArchivedReplica,
-    archived_job,
-    archived_replicas,
-)
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedLog, open_archive
+from torchx_pulumi.log_archive.replica_log import ArchivedReplica, ReplicaLog, archived_job, archived_replicas
+from torchx_pulumi.logs import LogClock, LogQuery
+from torchx_pulumi.logs.reading import Label, read_source
+from torchx_pulumi.logs.sources import ObservedPod, PodSource
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.status import Reason
+from torchx_pulumi.runs.variants import find_variant
+from torchx_pulumi.runs.waiting import progress_line
+from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.log_iter import read_log
 from torchx_pulumi.torchx_adapter.lookup import AppLookup
-from torchx_pulumi.torchx_adapter.observe import observe_app
-from torchx_pulumi.torchx_adapter.polling import SharedObservations
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, read_with_warning
+from torchx_pulumi.torchx_adapter.polling import WAITS, SharedObservation, SharedObservations
+from torchx_pulumi.torchx_adapter.responses import dns_names
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +47,6 @@ class AppLogs:
     observations: SharedObservations
     ambient: Callable[[], Mapping[str, Any]]
     """Run options that hold where a call has none: those of `.torchxconfig`."""
-    reread: Callable[[RunEntry], RunEntry]
-    """Returns an app as it is after it was launched again."""
 
     def read(
         self,
@@ -47,35 +56,59 @@ class AppLogs:
         *,
         options: Mapping[str, Any],
         run: str | None = None,
-        **query: Any,
+        attempt: int | None = None,
+        follow: bool = False,
+        progress: ProgressCallback | None = None,
+        **lines: Any,
     ) -> Iterator[str]:
-        """Return the lines of a replica's log.
+        """Return the lines of a replica's log, each with its end: from its pod, else from an archive.
 
         Args:
             app_id: `namespace:name`.
             role: Name of the role.
             replica: Replica in the role, from 0.
-            options: Options of reading, before those of the launch; `log_archive` names the archive to ask first.
+            options: Options of reading (`log_...`), before those of the file and of the launch; `log_archive` names the
+                archive to ask first.
             run: Beginning of the uid of an archived run. None: the present one, or the last one of a deleted app.
-            query: The other arguments of `log_iter.read_log`.
+            attempt: Number of the attempt, of those whose logs are kept, from 1. None: the present one.
+            follow: Go on until the app has ended. An archived log ends by itself.
+            progress: Takes lines while a followed log is waited for. None: no lines.
+            lines: `regex`, `since`, `until` and `tail_lines` as of `LogQuery`.
 
         Raises:
-            InvalidJobError: The app does not exist, and no archive has it.
-            ClusterError: The log cannot be read.
+            InvalidJobError: The app does not exist, and no archive has it; there is no such role or replica, or the
+                regular expression is not valid.
+            ClusterError: The log cannot be read, or the cluster is not the one of the launch.
         """
         ambient = {key: value for key, value in self.ambient().items() if key.startswith("log_")}
         entry = self.lookup.find(app_id)
         archives = _archives(entry, ambient, options)
         chosen = {**(entry.log_options if entry is not None else {}), **ambient, **options}
-        kept = ArchivedReplica(
-            archives=archives,
-            job=self._job(app_id, entry, archives, run),
-            role=role,
-            replica=replica,
-            say=query.get("progress") or logger.warning,
+        job = self._job(app_id, entry, archives, run)
+        kept = ArchivedReplica(archives=archives, job=job, role=role, replica=replica, say=progress or logger.warning)
+        query = LogQuery(
+            namespace=job.namespace,
+            pod="",
+            containers=_containers(chosen.get("log_containers")),
+            previous=bool(chosen.get("log_previous")),
+            timestamps=chosen.get("log_timestamps") is not False,
+            **lines,
         )
-        observation = None if entry is None or run is not None else self.observations.of(entry)
-        return read_log(self.context, entry, kept, options=chosen, observation=observation, **query)
+        clock = self.context.clock
+        if entry is None or run is not None:
+            why = f"app {app_id} is not known any more" if entry is None else f"run {job.uid}"
+            return _ArchivedLog(kept=kept, clock=clock, why=why, entry=entry).read(query, attempt)
+        labels = find_backend(entry.scheduler).pod_selector(entry.job_name)
+        query = replace(query, pod=_pod_of(entry, role, replica), follow=follow, app_labels=labels)
+        log = _AppLog(
+            kept=kept,
+            clock=clock,
+            entry=entry,
+            context=self.context,
+            observation=self.observations.of(entry),
+            progress=progress,
+        )
+        return log.read(query, attempt)
 
     def replicas(
         self,
@@ -97,7 +130,8 @@ class AppLogs:
             there = archived_replicas(archives, self._job(app_id, entry, archives, run))
         else:
             try:
-                entry = self.reread(entry) if observe_app(self.context, entry).relaunched else entry
+                if observe_app(self.context, entry).relaunched:
+                    entry = self.lookup.reread_or_known(entry) or entry
             except ClusterError as error:
                 logger.warning("whether app %s was launched again is unknown: %s", app_id, error)
             there = [(name, index) for name, pods in entry.pods.items() for index in range(len(pods))]
@@ -118,3 +152,174 @@ def _archives(entry: RunEntry | None, ambient: Mapping[str, Any], options: Mappi
     launched = None if entry is None else entry.log_archive
     urls = (options.get("log_archive"), launched, ambient.get("log_archive"))
     return [open_archive(url) for url in dict.fromkeys(urls) if url]
+
+
+@dataclass(kw_only=True)
+class _ArchivedLog(ReplicaLog):
+    """The archived log of a replica."""
+
+    entry: RunEntry | None
+    """The app. None: it is not known any more."""
+
+    def label(self, query: LogQuery, found: ArchivedLog) -> Label | None:
+        """Return what lines of an archived pod's containers begin with."""
+        if query.containers != "main":
+            return None
+        if self.entry is not None:
+            return _label(self.entry, self.kept.role, self.kept.replica, found.pod)
+        own = {run.container for run in found.runs if run.default}
+        return lambda name: "" if name in own else compat.container_label(name) or ""
+
+
+@dataclass(kw_only=True)
+class _AppLog(_ArchivedLog):
+    """The log of a replica of an app."""
+
+    entry: RunEntry
+    context: AdapterContext
+    observation: SharedObservation
+    progress: ProgressCallback | None
+
+    def lines(self, query: LogQuery) -> Iterator[str]:
+        """Return the lines of the pod that the replica has now."""
+        entry, kept = self.entry, self.kept
+        query = replace(query, pod=self._pod_name(query))
+        label = _label(entry, kept.role, kept.replica, query.pod) if query.containers == "main" else None
+        cluster, instead = self.context.cluster_of(entry), partial(kept.of_pod, query.pod)
+        if not query.follow or query.previous:
+            read_with_warning(entry, cluster)
+            source = PodSource(cluster, query, clock=self.clock, instead=instead)
+            return read_source(source, query, label=label, clock=self.clock)
+        snapshot = self.observation.later(entry, None, threading.Event())
+        if snapshot is not None and snapshot.error is not None:
+            if snapshot.error.reason != UNDECIDED_CLUSTER:
+                raise snapshot.error
+            logger.warning("%s", snapshot.error)
+        source = _SharedSource(
+            cluster, query, instead=instead, observation=self.observation, entry=entry, progress=self.progress
+        )
+        return read_source(source, query, label=label, clock=self.clock)
+
+    def _pod_name(self, query: LogQuery) -> str:
+        """Return the name of the replica's pod.
+
+        Raises:
+            ClusterError: It cannot be read, and is not known without.
+        """
+        if find_variant(self.entry.scheduler, self.entry.choice).fixed_pod_names:
+            return query.pod
+        kept = self.kept
+        return _observed_pod(self.entry, kept.role, kept.replica, self.observation, self.clock, follow=query.follow)
+
+    def pod(self, query: LogQuery) -> Manifest | None:
+        """Return the pod that the replica has now."""
+        cluster = self.context.cluster_of(self.entry)
+        read_with_warning(self.entry, cluster)
+        try:
+            return cluster.get(POD, self.entry.namespace, self._pod_name(query))
+        except ClusterError as error:
+            if error.reason != "NotFound":
+                raise
+            return None
+
+
+def _containers(option: Any) -> tuple[str, ...] | str | None:
+    """Return which containers are read: those of the option, else those that the installed TorchX reads."""
+    if option in ("all", ["all"], ("all",)):
+        return "all"
+    if option:
+        return tuple(option)
+    return None if compat.container_label("") is None else "main"
+
+
+def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Label:
+    """Return what lines of a container begin with: nothing where it is the replica's own."""
+    # The container has the name of its task, or that of its pod. A task has the number of its first replica.
+    task = re.compile(rf"{re.escape(dns_names(entry)[role])}-(0|[1-9]\d*)")
+
+    def label(name: str) -> str:
+        found = task.fullmatch(name)
+        own = name == pod or (found is not None and int(found[1]) <= replica)
+        return "" if own else compat.container_label(name) or ""
+
+    return label
+
+
+def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
+    pods = entry.pods.get(role)
+    if pods is None:
+        there = ", ".join(map(repr, entry.pods))
+        raise invalid_job(entry.app_id, [Problem("role", f"{role!r} is not a role of this app; it has {there}")])
+    if not 0 <= replica < len(pods):
+        text = f"{role}/{replica} is not a replica of this app; role {role!r} has 0 to {len(pods) - 1}"
+        raise invalid_job(entry.app_id, [Problem("replica", text)])
+    return pods[replica]
+
+
+def _observed_pod(
+    entry: RunEntry, role: str, replica: int, observation: SharedObservation, clock: LogClock, *, follow: bool
+) -> str:
+    """Return the name of the pod that a replica has now. A followed log waits until the pod is created.
+
+    Raises:
+        ClusterError: There is no such pod, or the cluster does not answer.
+    """
+    after: float | None = None
+    while True:
+        snapshot = observation.later(entry, after, threading.Event()) if follow else observation.now(entry)
+        if snapshot is None or (snapshot.error is not None and snapshot.error.reason != UNDECIDED_CLUSTER):
+            raise (snapshot and snapshot.error) or ClusterError(f"reading the log of {entry.app_id} was stopped")
+        replicas = (item for known in snapshot.status.roles if known.name == role for item in known.replicas)
+        pod = next((item.pod for item in replicas if item.id == replica and item.pod), None)
+        if pod is not None:
+            return pod
+        if not follow or not snapshot.present or snapshot.status.state.terminal:
+            text = f"replica {role}/{replica} of app {entry.app_id} has no pod: {snapshot.status.message}"
+            raise ClusterError(text, reason="NotFound")
+        after = clock.monotonic()
+
+
+@dataclass(kw_only=True)
+class _SharedSource(PodSource):
+    """A pod whose app is observed once for all readers of its logs."""
+
+    observation: SharedObservation
+    entry: RunEntry
+    progress: ProgressCallback | None
+    """Takes lines while the log is waited for. None: no lines."""
+    _count: int = 0
+    _last_line: str = ""
+
+    def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
+        """Return the state of the pod."""
+        snapshot = self.observation.later(self.entry, after, stop)
+        if snapshot is None:
+            return None
+        self._report(snapshot)
+        status, error = snapshot.status, snapshot.error
+        if error is not None and error.reason != UNDECIDED_CLUSTER:
+            line = progress_line(status)
+            why = "" if str(error) in line else f"; {error}"
+            text = f"app {self.entry.app_id}, last known state: {line}{why}"
+            raise ClusterError(text, retryable=error.retryable, reason=error.reason)
+        # In a cluster that is not known to be the one of the launch, the app's object is absent.
+        over = error is not None or status.state.terminal or status.reason is Reason.NOT_FOUND
+        pods, rows = snapshot.seen.pods, snapshot.seen.rows or {}
+        pod = next((item for item in pods or () if item["metadata"]["name"] == self.query.pod), None)
+        listed = pods is not None and snapshot.seen.listed
+        containers = None if pod is None else self.seen(pod)
+        if pod is None and (over or self.query.pod in rows or (not listed and status.state not in WAITS)):
+            # Pods outlive the object of their app for a moment; they may not be listed, or be too many to read each.
+            containers = self.containers()
+        return ObservedPod(containers=containers, over=over)
+
+    def _report(self, snapshot: AppSnapshot) -> None:
+        """Report each change of the status while the log is waited for, from the second observation on."""
+        self._count += 1
+        waits = snapshot.error is not None or snapshot.status.state in WAITS
+        if self.progress is None or self._count == 1 or not waits:
+            return
+        line = f"waiting for the log of pod {self.query.pod}: {progress_line(snapshot.status)}"
+        if line != self._last_line:
+            self._last_line = line
+            self.progress(line)

@@ -13,7 +13,7 @@ from torchx_pulumi.inputs.json_values import write_value
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import (
     BackendAbsentError,
     ClusterError,
@@ -31,14 +31,14 @@ from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.lease import Lease
-from torchx_pulumi.runs.registration import LaunchState, Registration, pod_names, prepare, with_image_digests
+from torchx_pulumi.runs.registration import LaunchState, Registration, prepare, with_image_digests
 from torchx_pulumi.runs.waiting import wait_until
 from torchx_pulumi.runs.whereabouts import ambient
-from torchx_pulumi.schedulers import backend_of, variant_of
+from torchx_pulumi.schedulers import backend_of
 from torchx_pulumi.schedulers.manifest_objects import job_object
 from torchx_pulumi.schedulers.registry import component_type
-from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
-from torchx_pulumi.stack_state.cli import check_provider, choose_organization
+from torchx_pulumi.stack_state.backend import stack_name
+from torchx_pulumi.stack_state.cli import check_provider, choose_place
 from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.torchx_adapter.context import AdapterContext, current_user
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
@@ -127,14 +127,7 @@ def prepare_app(
     _, job = job_object(request.resource)
     name = str(job["metadata"]["name"])
     namespace = str(job["metadata"].get("namespace") or plan.namespace)
-    backend = choose_backend(chosen.get("pulumi_backend"))
-    place = StackRef(
-        backend=backend,
-        project=chosen.get("pulumi_project") or DEFAULT_PROJECT,
-        stack=stack_name(namespace, name, scheduler, identity.key),
-        secrets_provider=chosen.get("secrets_provider"),
-        organization=choose_organization(backend, chosen.get("pulumi_organization")),
-    )
+    place = choose_place(chosen, stack_name(namespace, name, scheduler, identity.key))
     urn = f"urn:pulumi:{place.stack}::{place.project}::{component_type(scheduler)}::{plan.spec.name}"
     user = current_user()
     state = LaunchState(
@@ -147,7 +140,7 @@ def prepare_app(
         plan=plan,
     )
     registration = prepare(plan.spec, plan.options, state)
-    queue, link = getattr(plan.options, "queue", None), chosen.get("ui_url")
+    fields, link = registration.entry_fields(), chosen.get("ui_url")
     # Options that were left open are recorded as they were rendered.
     found = {key: getattr(plan.options, key) for key in backend_of(plan.options).discovered if key in chosen_plan}
     in_force = {**chosen_plan, **{key: getattr(value, "value", value) for key, value in found.items()}}
@@ -156,7 +149,6 @@ def prepare_app(
     entry = RunEntry(
         app_id=f"{namespace}:{name}",
         scheduler=scheduler,
-        choice=variant_of(plan.options).name,
         place=place,
         cluster=identity.key,
         cluster_identity=identity,
@@ -164,21 +156,21 @@ def prepare_app(
         kube_context=chosen.get("kube_context"),
         session=session,
         user=user,
-        name=registration.name,
-        queue=queue,
+        name=state.name,
         app=app,
-        pods={role.name: pod_names(plan, role) for role in plan.roles},
         declared=registration.declared,
-        launch=registration.owner,
-        run=registration.record.hash,
+        launch=state.owner,
         launched_at=format_time(state.at),
         stage=Stage.LAUNCHING,
         owner=this_process(),
-        ui_url=fill_ui_url(link, namespace=namespace, name=name, scheduler=scheduler, queue=queue) if link else None,
+        ui_url=fill_ui_url(link, namespace=namespace, name=name, scheduler=scheduler, queue=fields["queue"])
+        if link
+        else None,
         options={key: value for key, value in in_force.items() if value is not None},
         log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
         ambient_kubeconfig=ambient_kubeconfig,
         ambient_context=ambient_context,
+        **fields,
     )
     return replace(registration, manifest=request.manifest(), entry=entry)
 

@@ -14,8 +14,7 @@ from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.runs.variants import find_variant
-from torchx_pulumi.runs.whereabouts import check_cluster, is_ours
+from torchx_pulumi.runs.whereabouts import check_cluster, is_ours, read_job_object
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -76,8 +75,7 @@ def _run_and_pods(
         ClusterError: The cluster cannot be reached, is not the one of the launch, or refuses to show the pods.
     """
     if job_object is None:
-        kind = find_variant(entry.scheduler, entry.choice).job_object
-        job_object = cluster.get(kind, entry.namespace, entry.job_name)
+        job_object = read_job_object(entry, cluster)
         check_cluster(entry, cluster, job_object)
     if job_object is not None and not is_ours(entry, job_object):
         return None, ()

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchx_pulumi.apps.ownership import is_job_object, owns, run_of_object
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, UnknownStack
+from torchx_pulumi.model.app_entry import RunEntry, Stage, UnknownStack
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, Problem, TakenOverError, invalid_job
 from torchx_pulumi.model.object_fields import items_at, text_at
@@ -22,11 +22,10 @@ from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
-from torchx_pulumi.runs.variants import find_variant
-from torchx_pulumi.runs.whereabouts import is_ours, match_identity
+from torchx_pulumi.runs.whereabouts import is_ours, match_identity, read_job_object
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
-from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
-from torchx_pulumi.stack_state.cli import choose_organization
+from torchx_pulumi.stack_state.backend import choose_backend, own_backend, stack_name
+from torchx_pulumi.stack_state.cli import choose_place
 from torchx_pulumi.storage.owners import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion
@@ -152,6 +151,14 @@ class AppLookup:
         self.context.index.update(entry, noted)
         return now
 
+    def reread_or_known(self, entry: RunEntry) -> RunEntry | None:
+        """Do as `reread`, with a warning and the app as it is known where its backend cannot be read."""
+        try:
+            return self.reread(entry)
+        except DeployError as error:
+            logger.warning("whether app %s was deleted or launched again is unknown: %s", entry.app_id, error)
+            return entry
+
     def recover(self, entry: RunEntry, progress: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
         """Put right what an interrupted launch or deletion left. The app is claimed before anything is changed.
 
@@ -252,33 +259,27 @@ class AppLookup:
         cluster = self.ambient_cluster()
         if cluster is None:
             return None
-        driver, project = self.context.driver(), options.get("pulumi_project") or DEFAULT_PROJECT
-        organization = choose_organization(backend, options.get("pulumi_organization"))
-        provider = options.get("secrets_provider")
+        driver, chosen = self.context.driver(), choose_place(options, "")
         for key in cluster.keys:
-            stack = stack_name(namespace, name, self.scheduler, key)
-            place = StackRef(
-                backend=backend, project=project, stack=stack, secrets_provider=provider, organization=organization
-            )
+            place = replace(chosen, stack=stack_name(namespace, name, self.scheduler, key))
             if (entry := driver.find(place, still)) is not None:
                 return entry
         if backend.startswith("file:"):
             # The launch knew more about the cluster, or another address of it. Listing a folder is fast.
             stem = stack_name(namespace, name, self.scheduler, "")[:-HASH_LENGTH]
-            for place in driver.places(backend, project):
+            for place in driver.places(backend, chosen.project):
                 found = driver.find(place, still) if place.stack.startswith(stem) else None
                 if found is None or (found.app_id, found.scheduler) != (app_id, self.scheduler):
                     continue
                 # Not an app in another cluster than the one in force.
                 if match_identity(found, cluster) is not Match.DIFFERENT:
-                    return replace(found, place=replace(found.place, secrets_provider=provider))
+                    return replace(found, place=replace(found.place, secrets_provider=chosen.secrets_provider))
         return None
 
     def _is_there(self, entry: RunEntry) -> bool:
         """Return whether the cluster in force has the object of an entry."""
-        variant = find_variant(entry.scheduler, entry.choice)
         try:
-            job_object = self.context.chosen_cluster().get(variant.job_object, entry.namespace, entry.job_name)
+            job_object = read_job_object(entry, self.context.chosen_cluster())
         except ClusterError:
             return False
         return job_object is not None and entry.uid is not None and is_ours(entry, job_object)

@@ -18,7 +18,7 @@ from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.observation import status_of
 from torchx_pulumi.runs.variants import find_variant
-from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours
+from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours, read_job_object
 from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.messages import MESSAGES
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -135,23 +135,20 @@ def last_seen(context: AdapterContext, entry: RunEntry) -> Mapping[str, Any] | N
     return context.records.note(entry, look_at(context, entry, None))
 
 
-def warn_if_undecided(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> None:
-    """Warn before something is read of a cluster that is not known to be the one of the launch.
-
-    Args:
-        entry: The app.
-        cluster: The cluster that was reached.
-        job_object: What was found there under the name of the app's object.
+def read_with_warning(entry: RunEntry, cluster: Cluster) -> Manifest | None:
+    """Return the object that has the name of an app's; warn if the cluster is not known to be the one of the launch.
 
     Raises:
-        ClusterError: It is another cluster.
+        ClusterError: It is another cluster, or it does not answer.
     """
+    job_object = read_job_object(entry, cluster)
     try:
         check_cluster(entry, cluster, job_object)
     except ClusterError as error:
         if error.reason != UNDECIDED_CLUSTER:
             raise
         logger.warning("%s", error)
+    return job_object
 
 
 def _unreachable_status(

@@ -14,11 +14,10 @@ from torchx.workspace.api import WorkspaceMixin
 
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.app_entry import RunEntry, Stage
-from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, Problem, TakenOverError, invalid_job
+from torchx_pulumi.model.errors import ClusterError, InvalidJobError, Problem, TakenOverError, invalid_job
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.handle import delete_command
-from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import is_ours
 from torchx_pulumi.stack_state.backend import know_backend
 from torchx_pulumi.storage.owners import Life, describe_owner, life_of
@@ -31,7 +30,7 @@ from torchx_pulumi.torchx_adapter.dryrun import LOCAL_IMAGE, PulumiJob, check_ap
 from torchx_pulumi.torchx_adapter.launch import launch_app
 from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, warn_if_undecided
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, read_with_warning
 from torchx_pulumi.torchx_adapter.polling import PollLimits, SharedObservations
 from torchx_pulumi.torchx_adapter.responses import describe_app
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
@@ -63,16 +62,15 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._context = context
         context.options = self._ambient
         self._workspaces = Workspaces(docker_client=docker_client)
-        self._observations = SharedObservations(context, self._reread)
-        self._poll_limits = PollLimits(context.clock)
         self._lookup = AppLookup(context=context, scheduler=scheduler)
+        self._observations = SharedObservations(context, self._lookup.reread_or_known)
+        self._poll_limits = PollLimits(context.clock)
         self._logs = AppLogs(
             context=context,
             scheduler=scheduler,
             lookup=self._lookup,
             observations=self._observations,
             ambient=self._ambient,
-            reread=self._reread,
         )
 
     def _run_opts(self) -> CheckedOptions:
@@ -196,13 +194,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         snapshot = self._observations.of(entry).now(entry)
         gone = snapshot.status.reason is Reason.NOT_FOUND and snapshot.error is None and is_shared(entry)
         if entry.stage is Stage.LAUNCHED and (snapshot.relaunched or gone):
-            try:
-                now = self._lookup.reread(entry)
-            except DeployError as error:
-                logger.warning(
-                    "whether app %s was deleted or launched again elsewhere is unknown: %s", entry.app_id, error
-                )
-                return entry, snapshot
+            now = self._lookup.reread_or_known(entry)
             return None if now is None else (now, snapshot if now is entry else observe_app(self._context, now))
         if entry.stage is Stage.LAUNCHED or snapshot.present:
             return entry, snapshot
@@ -222,9 +214,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         entry = self._lookup.find(app_id)
         if entry is None:
             return None
-        variant, cluster = find_variant(entry.scheduler, entry.choice), self._context.cluster_of(entry)
-        job_object = cluster.get(variant.job_object, entry.namespace, entry.job_name)
-        warn_if_undecided(entry, cluster, job_object)
+        job_object = read_with_warning(entry, self._context.cluster_of(entry))
         if job_object is None or not is_ours(entry, job_object):
             return None
         info = AppDryRunInfo(PulumiJob(images_to_push={}, resource=job_object), repr)
@@ -307,14 +297,6 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def close(self) -> None:
         """Close the engine. May be called more than once."""
         self._context.close()
-
-    def _reread(self, entry: RunEntry) -> RunEntry:
-        """Return an app as it is after it was launched again; as it was where that is unknown."""
-        try:
-            return self._lookup.reread(entry) or entry
-        except DeployError as error:
-            logger.warning("whether app %s was launched again is unknown: %s", entry.app_id, error)
-            return entry
 
     def _ambient(self) -> Mapping[str, Any]:
         """Return the options of this scheduler's section of `.torchxconfig`."""
