@@ -63,7 +63,7 @@ def test_the_size_is_that_of_the_rendered_job(layout: str) -> None:
 
 
 def test_a_job_that_is_too_large_for_etcd_is_refused_and_told_the_layout_that_fits() -> None:
-    with pytest.raises(InvalidJobError, match=r"roles: have 3000 replicas as 3000 tasks.*set layout to auto"):
+    with pytest.raises(InvalidJobError, match=r"roles: have 3000 replicas as 3000 tasks.*set layout to role"):
         plan(role(num_replicas=3000), layout="replica")
 
 
