@@ -27,7 +27,9 @@ def process_views(plan: JobPlan) -> dict[tuple[str, int], dict[str, str]]:
     if "svc" in job["spec"]["plugins"]:
         for task, count in counts.items():
             key = task.upper().replace("-", "_")
-            hosts[f"VC_{key}_HOSTS"] = ",".join(f"{plan.job_name}-{task}-{place}.{plan.job_name}" for place in range(count))
+            hosts[f"VC_{key}_HOSTS"] = ",".join(
+                f"{plan.job_name}-{task}-{place}.{plan.job_name}" for place in range(count)
+            )
             hosts[f"VC_{key}_NUM"] = str(count)
     found = {}
     for task in job["spec"]["tasks"]:

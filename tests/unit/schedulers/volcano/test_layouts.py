@@ -42,7 +42,10 @@ JOIN = "__join__:containers:name"
     [
         ([{"args": ["$${${rank0_env}:=localhost}", "$$VC_TRAINER_0_HOSTS"]}], []),
         ([{}, {**NUMBERED, "env": {"A": "[FIELD_PATH]metadata.name", "B": "$(A)", "C": "$$(B)"}}], []),
-        ([{**NUMBERED}], ["roles[0] uses ${replica_id}, so its replicas are one task: rank 0 has no TORCHX_RANK0_HOST"]),
+        (
+            [{**NUMBERED}],
+            ["roles[0] uses ${replica_id}, so its replicas are one task: rank 0 has no TORCHX_RANK0_HOST"],
+        ),
         ([{"args": ["$$VC_TRAINER_1_HOSTS"]}], ["roles[0].args[0] uses VC_TRAINER_1_HOSTS"]),
         ([{"args": ["VC_TRAINER_1_${img_root}NUM"]}], ["roles[0].args[0] uses VC_TRAINER_1_NUM"]),
         ([{"entrypoint": "$(VC_TASK_INDEX)"}], ["roles[0].entrypoint uses VC_TASK_INDEX"]),
@@ -57,11 +60,16 @@ JOIN = "__join__:containers:name"
             ["roles[0].pod_overlay uses metadata.labels"],
         ),
         ([{"min_replicas": 2}], ["roles[0].min_replicas are any 2 replicas of a task"]),
-        ([{**NUMBERED, "entrypoint": "$(TORCHX_REPLICA_ID)"}], ["layout replica, one task per replica: roles[0].entry"]),
+        (
+            [{**NUMBERED, "entrypoint": "$(TORCHX_REPLICA_ID)"}],
+            ["layout replica, one task per replica: roles[0].entry"],
+        ),
         ([{**NUMBERED, "entrypoint": "$$(TORCHX_REPLICA_ID)"}, {}], ["roles[0] uses ${replica_id}"]),
     ],
 )
-def test_what_a_job_names_and_shared_tasks_change_is_a_warning(roles: list[dict[str, Any]], warnings: list[str]) -> None:
+def test_what_a_job_names_and_shared_tasks_change_is_a_warning(
+    roles: list[dict[str, Any]], warnings: list[str]
+) -> None:
     made = [
         role(**{"name": name, "num_replicas": 3, **changes})
         for name, changes in zip(("trainer", "reader"), roles, strict=False)
@@ -120,7 +128,9 @@ ROLES = st.fixed_dictionaries(
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(ROLES, ROLES)
-def test_processes_of_both_layouts_see_the_same_or_a_warning_names_it(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_processes_of_both_layouts_see_the_same_or_a_warning_names_it(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
     try:
         found, told = differing(role(name="trainer", **one), role(name="reader", **other))
     except InvalidJobError:
