@@ -24,7 +24,7 @@ from torchx_pulumi.planning.macros import (
 )
 from torchx_pulumi.planning.overlay import joins_on
 
-AUTO_REPLICAS: Final = 100
+AUTO_REPLICAS: Final = 10
 """Most replicas of a job of which the layout `auto` is `replica`."""
 
 LARGE_REPLICAS: Final = 100

@@ -96,9 +96,12 @@ def test_auto_shares_tasks_of_large_jobs_only_where_a_process_would_see_it(chang
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["$", "$$", "${replica_id}", "${rank0_env}", "${app_id}", "${img_root}", "(", ")", "$(TORCHX_REPLICA_ID)"]
-        + ["$(VC_TRAINER_0_HOSTS)", "$(VC_READER_1_HOSTS)", "$(VC_TASK_INDEX)", "$(TORCHX_RANK0_HOST)", "$(A)", "x"]
-        + ["[FIELD_PATH]metadata.name", "[FIELD_PATH]metadata.labels['torchx.pytorch.org/replica-id']"]
+        [
+            *("$", "$$", "${replica_id}", "${rank0_env}", "${app_id}", "${img_root}", "(", ")", "x", "$(A)"),
+            *("$(TORCHX_REPLICA_ID)", "$(VC_TRAINER_0_HOSTS)", "$(VC_READER_1_HOSTS)", "$(VC_TASK_INDEX)"),
+            *("$(TORCHX_RANK0_HOST)", "[FIELD_PATH]metadata.name"),
+            "[FIELD_PATH]metadata.labels['torchx.pytorch.org/replica-id']",
+        ]
     ),
     max_size=4,
 ).map("".join)
