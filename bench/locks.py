@@ -29,10 +29,12 @@ AGAIN_S = 0.3
 
 def main(seconds: float, jobs: int) -> int:
     """Measure, and print what was met."""
+    from torchx_pulumi.cli.controller import SWITCH_S
     from torchx_pulumi.controller.settings import ControllerTiming
 
     from tests.unit.controller.world import World
 
+    sys.setswitchinterval(SWITCH_S)
     with tempfile.TemporaryDirectory() as folder:
         world = World(root=Path(folder))
         apps = [world.launch_program(f"train-{number:04d}") for number in range(APPS)]

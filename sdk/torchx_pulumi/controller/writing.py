@@ -25,7 +25,7 @@ from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.status import read_state
-from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.runs.driver import Recorded, Written
 
 BEHIND_S = 1.0
 """Time until an app is looked at again of which the watch is behind the cluster."""
@@ -261,20 +261,14 @@ class StackWriter:
                 self._shared.queue_of(key).add(key, BUSY_S)
                 return
             self._writing.add(app.place)
-        outcome, change = "error", StackChange(uid=app.uid or "", look=look)
         try:
+            if work.locked_at is not None and not self._is_quiet(app, has_ended=has_ended):
+                return
             others = self._waiting_with(app)
-            written = self._shared.driver.record_at(
-                app.place,
-                change,
-                also=[other for _, other in others],
-                program_stacks=self._shared.settings.program_stacks,
-            )
-            outcome = written.outcome.value
+            written = self._record(app, look, [change for _, change in others])
         finally:
             with self._guard:
                 self._writing.discard(app.place)
-                self.outcomes[app.backend, outcome] += 1
         if written.answer is not None:
             self._tracked.note_answer(key, written.answer)
         if written.outcome is Recorded.WRITTEN:
@@ -295,6 +289,36 @@ class StackWriter:
             self._left(app)
         else:
             self._deferred(app, has_ended=has_ended)
+
+    def _record(self, app: TrackedApp, look: Look, also: list[StackChange]) -> Written:
+        outcome, change = "error", StackChange(uid=app.uid or "", look=look)
+        try:
+            program_stacks = self._shared.settings.program_stacks
+            written = self._shared.driver.record_at(app.place, change, also=also, program_stacks=program_stacks)
+            outcome = written.outcome.value
+        finally:
+            with self._guard:
+                self.outcomes[app.backend, outcome] += 1
+        return written
+
+    def _is_quiet(self, app: TrackedApp, *, has_ended: bool) -> bool:
+        """Return whether no foreign lock was seen for a while. If one was, the app is queued again."""
+        work = self._shared.work_of(app.key)
+        if self._is_locked(app):
+            self._deferred(app, has_ended=has_ended)
+            return False
+        left_s = (work.locked_at or 0.0) + self._timing.quiet_s - self._shared.clock()
+        if left_s > 0:
+            self._shared.queue_of(app.key).add(app.key, left_s)
+            return False
+        work.locked_at = None
+        return True
+
+    def _is_locked(self, app: TrackedApp) -> bool:
+        try:
+            return self._tracked.is_locked(app)
+        except TorchxPulumiError:
+            return False
 
     def _waiting_with(self, app: TrackedApp) -> list[tuple[TrackedApp, StackChange]]:
         """Return the other apps in the stack of an app that wait to be written, so that one lock serves all."""
@@ -333,11 +357,11 @@ class StackWriter:
     def _deferred(self, app: TrackedApp, *, has_ended: bool) -> None:
         now, work = self._shared.clock(), self._shared.work_of(app.key)
         since = work.failing_since = now if work.failing_since is None else work.failing_since
-        try:
-            waits_for_lock = has_ended and now - since < LOCKED_S and self._tracked.is_locked(app)
-        except TorchxPulumiError:
-            waits_for_lock = False
-        longest_s = self._timing.locked_retry_s if waits_for_lock else self._timing.longest_retry_s
+        longest_s = self._timing.longest_retry_s
+        if self._is_locked(app):
+            work.locked_at = now
+            if has_ended and now - since < LOCKED_S:
+                longest_s = self._timing.locked_retry_s
         self._shared.queue_of(app.key).retry(app.key, longest_s)
         if now - since < self._timing.failing_s:
             return
