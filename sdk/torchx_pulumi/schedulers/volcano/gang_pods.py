@@ -96,7 +96,7 @@ def _write_as_stored(container: Manifest) -> None:
 
 def _hosts_env(plan: JobPlan) -> list[tuple[str, str]]:
     """List the hosts of every replica, as Volcano's svc plugin gives them to every pod."""
-    env = []
+    env: list[tuple[str, str]] = []
     for role in plan.roles:
         for task in role.tasks:
             if task.requested:
