@@ -48,7 +48,7 @@ class VolcanoTrainingJobArgs(TypedDict):
     gang: NotRequired[GangMode]
     """Who makes the pods: `job` (Volcano) or `pods` (PodGroup, Service and Pods are resources). Unset: `job`."""
     layout: NotRequired[TaskLayout]
-    """Tasks of a new run: `replica` (one each), `role` (shared), `auto` (shared above 100 replicas). Unset: `auto`."""
+    """Tasks of a new run: `replica` (one each), `role` (shared), `auto` (shared above 10 replicas). Unset: `auto`."""
     scheduler_name: NotRequired[str]
     """Scheduler that binds the pods. Unset: `volcano`."""
     ttl_seconds_after_finished: NotRequired[int]

@@ -5,6 +5,7 @@ Nothing is stored besides the stack. docs/decisions/0017 has the rules.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import Counter
@@ -20,13 +21,17 @@ from torchx_pulumi.controller.live_fleet import live_id
 from torchx_pulumi.controller.observing import WAITS, ClusterView
 from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_observed
+from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.status import read_state
-from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.runs.driver import Recorded, Written
 
 BEHIND_S = 1.0
 """Time until an app is looked at again of which the watch is behind the cluster."""
+
+BUSY_S = 0.1
+"""Time until a stack is tried again that another thread writes."""
 
 LOCKED_S = 600.0
 """Time for which an end waits closely for a lock. One that is held longer was probably left by a process that died."""
@@ -174,6 +179,8 @@ class StackWriter:
         self._reporter, self._tracked, self._timing = shared.reporter, shared.tracked, shared.timing
         self._success_at: dict[str, float] = {}
         self._guard = threading.Lock()
+        self._writing: set[StackRef] = set()
+        """Stacks that a thread writes."""
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """Backend and outcome of writes, `error` for a defect, to their number since the start."""
 
@@ -249,23 +256,29 @@ class StackWriter:
             return
         if not self._shared.leading():
             return
-        outcome, change = "error", StackChange(uid=app.uid or "", look=look)
+        with self._guard:
+            if app.place in self._writing:
+                self._shared.queue_of(key).add(key, BUSY_S)
+                return
+            self._writing.add(app.place)
         try:
-            program_stacks = self._shared.settings.program_stacks
-            written = self._shared.driver.record_at(app.place, change, program_stacks=program_stacks)
-            outcome = written.outcome.value
+            if work.locked_at is not None and not self._is_quiet(app, has_ended=has_ended):
+                return
+            others = self._waiting_with(app)
+            written = self._record(app, look, [change for _, change in others])
         finally:
             with self._guard:
-                self.outcomes[app.backend, outcome] += 1
+                self._writing.discard(app.place)
         if written.answer is not None:
             self._tracked.note_answer(key, written.answer)
         if written.outcome is Recorded.WRITTEN:
-            written_app = self._tracked.app(key) or app
-            work.written_at = self._success_at[app.backend] = self._shared.clock()
+            self._success_at[app.backend] = self._shared.clock()
             self._reporter.end(f"writes {app.backend}", f"backend {app.backend}: stacks can be written again")
-            state, reason = written_app.observed.get("state"), written_app.observed.get("reason")
-            self._reporter.line(f"{app.app_id}: {state} ({reason}) is in stack {app.stack}")
-            self._settled(written_app)
+            for other, known in others:
+                if known.uid in written.also:
+                    self._tracked.note_answer(other.key, written.also[known.uid])
+                    self._note_written(other)
+            self._note_written(app)
         elif written.outcome is Recorded.KNOWN:
             now = self._tracked.app(key) if written.answer is not None else self._tracked.reread(app)
             if now is not None and now.uid == app.uid:
@@ -276,6 +289,56 @@ class StackWriter:
             self._left(app)
         else:
             self._deferred(app, has_ended=has_ended)
+
+    def _record(self, app: TrackedApp, look: Look, also: list[StackChange]) -> Written:
+        outcome, change = "error", StackChange(uid=app.uid or "", look=look)
+        try:
+            program_stacks = self._shared.settings.program_stacks
+            written = self._shared.driver.record_at(app.place, change, also=also, program_stacks=program_stacks)
+            outcome = written.outcome.value
+        finally:
+            with self._guard:
+                self.outcomes[app.backend, outcome] += 1
+        return written
+
+    def _is_quiet(self, app: TrackedApp, *, has_ended: bool) -> bool:
+        """Return whether no foreign lock was seen for a while. If one was, the app is queued again."""
+        work = self._shared.work_of(app.key)
+        if self._is_locked(app):
+            self._deferred(app, has_ended=has_ended)
+            return False
+        left_s = (work.locked_at or 0.0) + self._timing.quiet_s - self._shared.clock()
+        if left_s > 0:
+            self._shared.queue_of(app.key).add(app.key, left_s)
+            return False
+        work.locked_at = None
+        return True
+
+    def _is_locked(self, app: TrackedApp) -> bool:
+        try:
+            return self._tracked.is_locked(app)
+        except TorchxPulumiError:
+            return False
+
+    def _waiting_with(self, app: TrackedApp) -> list[tuple[TrackedApp, StackChange]]:
+        """Return the other apps in the stack of an app that wait to be written, so that one lock serves all."""
+        found = []
+        for key in self._shared.queue_of(app.key).pending():
+            other = self._tracked.app(key) if key[:2] == app.key[:2] and key != app.key else None
+            if other is None or other.uid == app.uid or not self._is_written(other):
+                continue
+            with contextlib.suppress(ClusterError):
+                sighting = look_for(self._shared, other, to_write=True)
+                if sighting is not None and not is_told(sighting.observed, other.observed):
+                    found.append((other, StackChange(uid=other.uid or "", look=sighting.look)))
+        return found
+
+    def _note_written(self, app: TrackedApp) -> None:
+        now = self._tracked.app(app.key) or app
+        self._shared.work_of(app.key).written_at = self._shared.clock()
+        state, reason = now.observed.get("state"), now.observed.get("reason")
+        self._reporter.line(f"{app.app_id}: {state} ({reason}) is in stack {app.stack}")
+        self._settled(now)
 
     def _left(self, app: TrackedApp) -> None:
         now, again_s, queue = self._tracked.reread(app), self._timing.left_again_s, self._shared.queue_of(app.key)
@@ -294,11 +357,11 @@ class StackWriter:
     def _deferred(self, app: TrackedApp, *, has_ended: bool) -> None:
         now, work = self._shared.clock(), self._shared.work_of(app.key)
         since = work.failing_since = now if work.failing_since is None else work.failing_since
-        try:
-            waits_for_lock = has_ended and now - since < LOCKED_S and self._tracked.is_locked(app)
-        except TorchxPulumiError:
-            waits_for_lock = False
-        longest_s = self._timing.locked_retry_s if waits_for_lock else self._timing.longest_retry_s
+        longest_s = self._timing.longest_retry_s
+        if self._is_locked(app):
+            work.locked_at = now
+            if has_ended and now - since < LOCKED_S:
+                longest_s = self._timing.locked_retry_s
         self._shared.queue_of(app.key).retry(app.key, longest_s)
         if now - since < self._timing.failing_s:
             return

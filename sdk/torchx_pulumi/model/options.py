@@ -29,7 +29,7 @@ class TaskLayout(str, Enum):
     ROLE = "role"
     """Replicas that differ only in their index are one task with `replicas: n`."""
     AUTO = "auto"
-    """`replica` up to 100 replicas of the job, `role` above, where the job can have it."""
+    """`role` above 10 replicas of the job, if it can have it and names nothing that changes; else above 100."""
 
 
 Manifest = dict[str, Any]

@@ -24,8 +24,11 @@ from torchx_pulumi.planning.macros import (
 )
 from torchx_pulumi.planning.overlay import joins_on
 
-AUTO_REPLICAS: Final = 100
+AUTO_REPLICAS: Final = 10
 """Most replicas of a job of which the layout `auto` is `replica`."""
+
+LARGE_REPLICAS: Final = 100
+"""Most replicas for which `auto` is `replica` if processes of the job would see a difference by what it names."""
 
 RoleTasks = Mapping[str, Sequence[int]]
 """Role name to the replica id of the first replica of each of its tasks, ascending; the first one is 0."""
@@ -91,7 +94,7 @@ def spans(role: str, tasks: RoleTasks | None, replicas: int) -> Iterator[tuple[i
 
 def uses_replica_id(role: RoleSpec) -> bool:
     """Return whether the arguments or the environment of a role contain the macro `${replica_id}`."""
-    return any(_differs(text, "replica_id") for _, text in _texts(role))
+    return any(_differs(text, "replica_id") for _, text in _substituted(role))
 
 
 def layout_obstacles(spec: JobSpec, most: int) -> Iterator[str]:
@@ -106,7 +109,7 @@ def layout_obstacles(spec: JobSpec, most: int) -> Iterator[str]:
     if RANK0_HOST_ENV in first.env:
         yield f"roles[0].env sets {RANK0_HOST_ENV}, which is localhost for rank 0 only; roles[0] uses ${{replica_id}}"
     for position, role in enumerate(spec.roles):
-        for path, text in _texts(role):
+        for path, text in _substituted(role):
             if _differs(text, "rank0_env"):
                 yield (
                     f"roles[{position}].{path} uses ${{rank0_env}}, and roles[0] uses ${{replica_id}}: as one task its "
@@ -121,8 +124,8 @@ def _role_obstacles(role: RoleSpec, dns_name: str, most: int) -> Iterator[str]:
     # Labels of a template are fixed, so that pods of a shared task cannot have their own.
     if role.pod_overlay is not None and _has_text(role.pod_overlay, labels.REPLICA_ID):
         yield f".pod_overlay uses the label {labels.REPLICA_ID}, which only a pod of a task of its own has"
-    for path, text in _texts(role):
-        if text.startswith(FIELD_PATH) and labels.REPLICA_ID in text:
+    for path, text in texts(role):
+        if path.startswith("env") and text.startswith(FIELD_PATH) and labels.REPLICA_ID in text:
             yield f".{path} reads the label {labels.REPLICA_ID}, which only a pod of a task of its own has"
     if not uses_replica_id(role):
         return
@@ -140,12 +143,22 @@ def _role_obstacles(role: RoleSpec, dns_name: str, most: int) -> Iterator[str]:
     for field in ("env", "secret_env"):
         if REPLICA_ID_ENV in getattr(role, field):
             yield f".{field} sets {REPLICA_ID_ENV}, the variable with the index of a replica"
-    for path, text in _texts(role):
+    if expand(role.entrypoint, {REPLICA_ID_ENV: ""}) != expand(role.entrypoint, {}):
+        yield f".entrypoint has {REPLICA_ID_REFERENCE}, which the kubelet would expand"
+    for path, text in _substituted(role):
         if not _is_expanded(text):
             yield f".{path} has ${{replica_id}} where the kubelet expands no variable"
 
 
-def _texts(role: RoleSpec) -> Iterator[tuple[str, str]]:
+def texts(role: RoleSpec) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of entrypoint, arguments and environment of a role, as a replica has them."""
+    yield "entrypoint", role.entrypoint
+    values = _values(replica_id=_SAMPLES[-1])
+    yield from ((path, substitute(text, values)) for path, text in _substituted(role))
+
+
+def _substituted(role: RoleSpec) -> Iterator[tuple[str, str]]:
+    """Yield the texts in which macros are substituted."""
     yield from ((f"args[{index}]", text) for index, text in enumerate(role.args))
     yield from ((f"env[{name!r}]", text) for name, text in role.env.items())
 
@@ -160,11 +173,8 @@ def _differs(text: str, macro: str) -> bool:
 
 def _is_expanded(text: str) -> bool:
     """Return whether the kubelet makes the same of a text in both layouts."""
-    if not _differs(text, "replica_id"):
-        # A reference of the user's own would be expanded in one of them.
-        return REPLICA_ID_REFERENCE not in text
-    if text.startswith(FIELD_PATH):
-        return False
+    if substitute(text, _values()).startswith(FIELD_PATH):
+        return not _differs(text, "replica_id")
     compact = substitute(text, _values(replica_id=REPLICA_ID_REFERENCE))
     return all(
         expand(compact, {REPLICA_ID_ENV: sample}) == expand(substitute(text, _values(replica_id=sample)), {})

@@ -7,7 +7,7 @@ passes the same contract suite.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
@@ -50,6 +50,8 @@ class Written:
     outcome: Recorded
     answer: Answer | None = None
     """What the stack says now. None: it was not read, or has another run."""
+    also: Mapping[str, Answer] = field(default_factory=dict)
+    """Uid of each other run that was written with it to what the stack says of it now."""
 
 
 class Forgotten(str, Enum):
@@ -161,6 +163,7 @@ class Driver(Protocol):
         place: StackRef,
         change: StackChange,
         *,
+        also: Sequence[StackChange] = (),
         program_stacks: bool = False,
     ) -> Written:
         """Write as `record` does, to the stack at a place; the stack is not searched elsewhere.
@@ -168,6 +171,7 @@ class Driver(Protocol):
         Args:
             place: The stack.
             change: What was read, observed earlier or requested.
+            also: The same of other runs in the stack. They are written if `change` is, and the outcome is that of it.
             program_stacks: Write also to the stack of a user's own program.
         """
         ...

@@ -20,7 +20,14 @@ from torchx_pulumi.model.options import Manifest, Options, TaskLayout
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
 from torchx_pulumi.planning.checks.job import check_job_rules
-from torchx_pulumi.planning.layout import AUTO_REPLICAS, RoleTasks, layout_obstacles, task_counts, tasks_per_role
+from torchx_pulumi.planning.layout import (
+    AUTO_REPLICAS,
+    LARGE_REPLICAS,
+    RoleTasks,
+    layout_obstacles,
+    task_counts,
+    tasks_per_role,
+)
 from torchx_pulumi.planning.planner import make_plan
 from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Expected, ObservedObjects
@@ -156,13 +163,8 @@ class LayoutChoice:
 
     tasks: RoleTasks | None = None
     """None: layout `replica`."""
-    obstacles: Sequence[str] = ()
-    """Why the layout is `replica` although the options ask for `role`, or the job is large."""
-
-    @property
-    def warnings(self) -> list[str]:
-        """Return what the user should know about the choice."""
-        return [f"layout replica, one task per replica: {reason}" for reason in self.obstacles]
+    warnings: Sequence[str] = ()
+    """What the user should know about the choice: why the layout is not `role`, or what processes see differently."""
 
 
 def named_kinds(kinds: Iterable[Kind]) -> str:
@@ -202,6 +204,10 @@ class SchedulerBackend(Generic[OptionsT]):
     """Replicas that one task can have. 1: the scheduler has no layout `role`, and its options have no `layout`."""
     layout_obstacles: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
     """Yield why the scheduler cannot run a job in the layout `role`."""
+    layout_differences: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
+    """Yield what a job names and the layout `role` changes. Empty: processes see the same, but for `tasks_note`."""
+    tasks_note: str = ""
+    """What the layout `role` changes for every job."""
     replica_id_field: str = ""
     """Field of a pod that has its place in its task. Empty: tasks have one replica each."""
     warnings: Callable[[JobSpec, OptionsT], Sequence[str]] = lambda _spec, _options: ()
@@ -287,16 +293,19 @@ class SchedulerBackend(Generic[OptionsT]):
         """Return the tasks of a new launch, as the option `layout` says and the job allows."""
         asked = getattr(options, "layout", TaskLayout.REPLICA)
         replicas = sum(role.num_replicas for role in spec.roles)
-        if (
-            self.most_per_task == 1
-            or asked == TaskLayout.REPLICA
-            or (asked == TaskLayout.AUTO and replicas <= AUTO_REPLICAS)
-        ):
+        is_auto = asked == TaskLayout.AUTO
+        if self.most_per_task == 1 or asked == TaskLayout.REPLICA or (is_auto and replicas <= AUTO_REPLICAS):
             return LayoutChoice()
-        obstacles = (*self.layout_obstacles(spec, options), *layout_obstacles(spec, self.most_per_task))
+        obstacles = [*self.layout_obstacles(spec, options), *layout_obstacles(spec, self.most_per_task)]
+        differences = [] if obstacles else [*self.layout_differences(spec, options)]
+        if is_auto and replicas <= LARGE_REPLICAS and (obstacles or differences):
+            return LayoutChoice()
         if obstacles:
-            return LayoutChoice(obstacles=obstacles)
-        return LayoutChoice(tasks=tasks_per_role(spec, self.most_per_task))
+            return LayoutChoice(warnings=[f"layout replica, one task per replica: {reason}" for reason in obstacles])
+        tasks = tasks_per_role(spec, self.most_per_task)
+        if is_auto and any(count > 1 for count in task_counts(spec, tasks).values()):
+            differences.append(self.tasks_note)
+        return LayoutChoice(tasks=tasks, warnings=[f"layout role, shared tasks: {each}" for each in differences])
 
     def name_tail(self, spec: JobSpec, options: OptionsT) -> int:
         """Return the characters that the name of a new launch must leave free, of those of a pod name."""

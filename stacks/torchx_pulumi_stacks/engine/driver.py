@@ -115,14 +115,21 @@ class AutomationDriver:
             return Written(outcome=Recorded.DEFERRED)
         return self.record_at(place, change)
 
-    def record_at(self, place: StackRef, change: StackChange, *, program_stacks: bool = False) -> Written:
+    def record_at(
+        self,
+        place: StackRef,
+        change: StackChange,
+        *,
+        also: Sequence[StackChange] = (),
+        program_stacks: bool = False,
+    ) -> Written:
         """Write what is known of a run to a stack by its name; see `torchx_pulumi.runs.driver.Driver`."""
         try:
             store = self._store(place.backend)
             if store is None:
                 return Written(outcome=Recorded.LEFT)
             locks = self._owned(place)
-            written = write_status(store, place, change, locks, program_stacks=program_stacks)
+            written = write_status(store, place, change, locks, also=also, program_stacks=program_stacks)
             if written.outcome is Recorded.LEFT:
                 self._drop_store(place.backend)
             return written

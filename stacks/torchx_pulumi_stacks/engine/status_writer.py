@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi.apps.answer import Answer, StackChange
@@ -41,6 +42,7 @@ def write_status(
     change: StackChange,
     owned: OwnedLocks,
     *,
+    also: Sequence[StackChange] = (),
     program_stacks: bool = False,
 ) -> Written:
     """Write what is known of a run to the outputs of its stack and component, as judged under the lock of the stack.
@@ -50,10 +52,11 @@ def write_status(
         place: The stack.
         change: What was read, observed earlier or requested.
         owned: Notes of our own locks on the stack; the lock of a killed process is removed.
+        also: What is known of other runs in the stack; written if the change is.
         program_stacks: Write also to the stack of a user's own program.
     """
     try:
-        written = retried(lambda: _write(store, place, change, owned, program_stacks=program_stacks))
+        written = retried(lambda: _write(store, place, change, owned, also, program_stacks=program_stacks))
         return written or Written(outcome=Recorded.DEFERRED)
     except PermissionError as error:
         logger.debug("stack %s is not written: %s", place.stack, error)
@@ -64,7 +67,13 @@ def write_status(
 
 
 def _write(
-    store: Store, place: StackRef, change: StackChange, owned: OwnedLocks, *, program_stacks: bool
+    store: Store,
+    place: StackRef,
+    change: StackChange,
+    owned: OwnedLocks,
+    also: Sequence[StackChange],
+    *,
+    program_stacks: bool,
 ) -> Written | None:
     """Write once; see `write_status`. None: another process holds the lock, or has changed the state."""
     found = _find(store, place)
@@ -75,6 +84,9 @@ def _write(
         # The change is made for the state that is read here, and written only if the state is the same under the lock.
         checkpoint = parse_checkpoint(decode_checkpoint(before.data, path))
         written = changed(checkpoint, change, program_stacks=program_stacks)
+        if written.outcome is Recorded.WRITTEN:
+            others = {one.uid: changed(checkpoint, one, program_stacks=program_stacks).answer for one in also}
+            written = replace(written, also={uid: answer for uid, answer in others.items() if answer is not None})
         packed = encode_checkpoint(checkpoint, path) if written.outcome is Recorded.WRITTEN else b""
     except DAMAGED as error:
         # Cut off, or an old engine is writing it in place.
@@ -136,7 +148,7 @@ def changed(checkpoint: Checkpoint, change: StackChange, *, program_stacks: bool
     if SECRET in json.dumps(run):
         return Written(outcome=Recorded.LEFT)
     after = change.apply(Answer.of(run))
-    is_new = _take(run, after)
+    exports: list[tuple[dict[str, Any], str]] = []
     for outputs in (item["outputs"] for item in present if item.get("type") == STACK and item.get("outputs")):
         if "torchx" in outputs and SECRET in json.dumps(outputs if is_app else outputs["torchx"]):
             return Written(outcome=Recorded.LEFT)
@@ -146,12 +158,16 @@ def changed(checkpoint: Checkpoint, change: StackChange, *, program_stacks: bool
                 continue
             if is_of_later_release(output):
                 return Written(outcome=Recorded.LEFT)
-            if not _take(output, after):
-                continue
-            is_new = True
-            if name == "torchx":
-                flat = {key: after.observed.get(key) for key in ("state", "reason")}
-                outputs |= {key: value for key, value in flat.items() if isinstance(outputs.get(key), str)}
+            exports.append((outputs, name))
+    # All or nothing: the checkpoint may be written with the changes of other runs.
+    is_new = _take(run, after)
+    for outputs, name in exports:
+        if not _take(outputs[name], after):
+            continue
+        is_new = True
+        if name == "torchx":
+            flat = {key: after.observed.get(key) for key in ("state", "reason")}
+            outputs |= {key: value for key, value in flat.items() if isinstance(outputs.get(key), str)}
     return Written(outcome=Recorded.WRITTEN if is_new else Recorded.KNOWN, answer=after)
 
 

@@ -182,6 +182,24 @@ def test_an_end_is_kept_while_the_stack_is_locked_and_the_job_goes(world: World)
         wait_for(lambda: world.state(app) == ("SUCCEEDED", "Completed"))
 
 
+def test_after_an_update_a_stack_is_left_to_the_next_command_of_its_pipeline(world: World) -> None:
+    app = world.launch("train-1")
+    lock = world.root / "backend" / lock_folder(app.entry.place) / "of-somebody.json"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("{}")
+    with world.controller(timing=replace(FAST, locked_retry_s=0.1, quiet_s=1.0)):
+        world.phase(app, "Completed", succeeded=1)
+        time.sleep(0.5)
+        lock.unlink()
+        time.sleep(0.5)
+        lock.write_text("{}")
+        time.sleep(0.5)
+        lock.unlink()
+        gone = time.monotonic()
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+        assert time.monotonic() - gone > 0.7
+
+
 def test_the_last_state_of_a_deleted_job_object_is_its_end(world: World) -> None:
     app = world.launch("train-1")
     with world.controller():
@@ -342,6 +360,35 @@ def test_an_app_that_changes_all_the_time_is_written_at_intervals(world: World) 
         assert len(driver.written) <= 4
         world.phase(app, "Completed", succeeded=1)
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED", 0.9)
+
+
+def test_apps_of_one_stack_that_wait_are_written_with_one_lock(world: World) -> None:
+    apps = [world.create(world.plan(f"train-{number}", project="mine")) for number in range(6)]
+    first = apps[0]
+    whole = checkpoint(first, program=True)
+    resources = whole["checkpoint"]["latest"]["resources"]
+    for app in apps[1:]:
+        resources += component(app, urn_of(first.entry.place, "volcano", app.name), program=True)
+    first.path.parent.mkdir(parents=True)
+    first.path.write_text(json.dumps(whole))
+
+    def states() -> list[str]:
+        found = json.loads(first.path.read_text())["checkpoint"]["latest"]["resources"]
+        return [item["outputs"]["observed"]["state"] for item in found if "torchx:index" in item["type"]]
+
+    driver = Writes(world)
+    with world.controller(driver=driver, timing=ControllerTiming(write_every_s=1.0), program_stacks=True):
+        for phase, state in (("Running", "RUNNING"), ("Pending", "PENDING")):
+            for app in apps:
+                world.phase(app, phase)
+            wait_for(lambda state=state: states() == [state] * 6)
+        tried = len(driver.outcomes)
+        for app in apps:
+            world.phase(app, "Running")
+        wait_for(lambda: states() == ["RUNNING"] * 6)
+        assert len(driver.outcomes) - tried <= 2
+        assert {outcome for _, outcome in driver.outcomes} == {Recorded.WRITTEN}
+    assert all(said(world, f"default:{app.name}: RUNNING") for app in apps)
 
 
 def test_a_controller_that_is_behind_does_not_undo_what_another_one_wrote(world: World) -> None:

@@ -49,6 +49,7 @@ FAST = ControllerTiming(
     retry_s=0.05,
     longest_retry_s=0.4,
     locked_retry_s=0.4,
+    quiet_s=0.2,
     failing_s=1.1,
     outage_s=0.02,
 )

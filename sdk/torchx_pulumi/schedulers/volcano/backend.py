@@ -16,7 +16,14 @@ from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObject
 from torchx_pulumi.schedulers.pods.status import role_of
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 from torchx_pulumi.schedulers.volcano import cluster_checks
-from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options, volcano_obstacles, volcano_warnings
+from torchx_pulumi.schedulers.volcano.checks import (
+    TASKS_NOTE,
+    check_launch,
+    check_options,
+    volcano_differences,
+    volcano_obstacles,
+    volcano_warnings,
+)
 from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate
 from torchx_pulumi.schedulers.volcano.diagnosis import describe_volcano, diagnose_refusal, diagnose_volcano
 from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
@@ -128,6 +135,8 @@ BACKEND = SchedulerBackend(
     check_size=check_size,
     most_per_task=MAX_PER_TASK,
     layout_obstacles=volcano_obstacles,
+    layout_differences=volcano_differences,
+    tasks_note=TASKS_NOTE,
     replica_id_field=f"metadata.labels['{VOLCANO_TASK_INDEX}']",
     warnings=volcano_warnings,
     rank0_env=hosts_env,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
@@ -15,11 +18,29 @@ from torchx_pulumi.planning.checks.values import (
     found,
     is_text,
 )
-from torchx_pulumi.schedulers.volcano.names import longest_tail
+from torchx_pulumi.planning.layout import task_counts, tasks_per_role, texts, uses_replica_id
+from torchx_pulumi.planning.macros import RANK0_HOST_ENV
+from torchx_pulumi.schedulers.volcano.names import MAX_PER_TASK, longest_tail, task_env
 from torchx_pulumi.schedulers.volcano.options import GangMode, NetworkTopology, VolcanoOptions
 
 MANY_PODS = 100
 """Pods from which on gang=pods makes objects that are mostly lists of hosts."""
+
+
+_OF_TASK: Final = re.compile(
+    r"V[CK]_TASK_INDEX|VC_\w+_(?:HOSTS|NUM)|/etc/volcano|volcano\.sh/task-\w+|volcano\.sh/template-uid"
+    r"|metadata\.(?:labels|annotations)(?=\")"
+)
+"""Variables, files, labels and annotations that Volcano writes for a task, and all labels or annotations together."""
+
+_PLUGINS_OF_PODS: Final = frozenset({"svc", "env", "ssh"})
+"""Job plugins that treat all pods alike. Others find pods by the names of tasks."""
+
+TASKS_NOTE: Final = (
+    "pods and hosts are called <job>-<role>-<first replica of the task>-<place in the task>, and VC_*_HOSTS, VC_*_NUM, "
+    "VC_TASK_INDEX and /etc/volcano are those of the task; set layout to role, or to replica for one task per replica"
+)
+"""What the layout `role` changes for every process, and how to choose."""
 
 
 def check_options(options: VolcanoOptions) -> Iterator[Problem]:
@@ -108,6 +129,30 @@ def volcano_obstacles(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]:
     for index, role in enumerate(spec.roles):
         if role.max_retries > 0 and role.retry_policy == "REPLICA" and role.num_replicas > 1:
             yield f"roles[{index}].retry_policy is REPLICA: Volcano would restart all replicas that share a task"
+
+
+def volcano_differences(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]:
+    """Yield what processes see by something that the job names, and that the layout `role` changes."""
+    counts = task_counts(spec, tasks_per_role(spec, MAX_PER_TASK))
+    if all(count == 1 for count in counts.values()):
+        return
+    same = {variable for task, count in counts.items() if count == 1 for variable in task_env(task)}
+    for position, role in enumerate(spec.roles):
+        if position == 0 and role.num_replicas > 1 and uses_replica_id(role):
+            yield (
+                f"roles[0] uses ${{replica_id}}, so its replicas are one task: rank 0 has no {RANK0_HOST_ENV}, and "
+                f"{task_env(next(iter(counts)))[0]} has the hosts of all replicas of the role"
+            )
+        if role.min_replicas is not None and role.min_replicas < role.num_replicas:
+            yield f"roles[{position}].min_replicas are any {role.min_replicas} replicas of a task, not the first ones"
+        overlay = [] if role.pod_overlay is None else [("pod_overlay", json.dumps(role.pod_overlay, default=str))]
+        for path, text in [*texts(role), *overlay]:
+            for name in dict.fromkeys(_OF_TASK.findall(text)):
+                if name not in same:
+                    yield f"roles[{position}].{path} uses {name}, which is that of a task and not of a replica"
+    for plugin in options.job_plugins:
+        if plugin not in _PLUGINS_OF_PODS:
+            yield f"options.plugins has {plugin}, which goes by tasks"
 
 
 def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:

@@ -9,7 +9,7 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning.quantities import canonical
 from torchx_pulumi.schedulers.pods.template import job_metadata, new_object, render_pod_template
 from torchx_pulumi.schedulers.volcano.job import min_available, network_topology
-from torchx_pulumi.schedulers.volcano.names import count_env, hosts_env, pod_name
+from torchx_pulumi.schedulers.volcano.names import pod_name, task_env
 from torchx_pulumi.schedulers.volcano.objects import (
     VOLCANO_JOB_NAME,
     VOLCANO_JOB_NAMESPACE,
@@ -96,11 +96,10 @@ def _write_as_stored(container: Manifest) -> None:
 
 def _hosts_env(plan: JobPlan) -> list[tuple[str, str]]:
     """List the hosts of every replica, as Volcano's svc plugin gives them to every pod."""
-    env = []
+    env: list[tuple[str, str]] = []
     for role in plan.roles:
         for task in role.tasks:
             if task.requested:
                 host = f"{pod_name(plan.job_name, task.name)}.{plan.job_name}"
-                env.append((hosts_env(role.dns_name, task.index), host))
-                env.append((count_env(role.dns_name, task.index), "1"))
+                env += zip(task_env(task.name), (host, "1"), strict=True)
     return env

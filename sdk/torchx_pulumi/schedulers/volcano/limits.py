@@ -9,7 +9,7 @@ from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.object_fields import items_at
 from torchx_pulumi.model.options import TaskLayout
-from torchx_pulumi.planning.layout import AUTO_REPLICAS, layout_obstacles
+from torchx_pulumi.planning.layout import layout_obstacles
 from torchx_pulumi.schedulers.object_size import MAX_OBJECT_BYTES, object_bytes
 from torchx_pulumi.schedulers.volcano.checks import volcano_obstacles
 from torchx_pulumi.schedulers.volcano.job import render_volcano
@@ -47,8 +47,7 @@ def _check_object(plan: JobPlan[VolcanoOptions]) -> Iterator[Problem]:
     if obstacles:
         yield Problem("roles", f"{what}; replicas cannot share tasks (layout role): {'; '.join(obstacles)}")
     elif plan.options.layout != TaskLayout.ROLE and len(tasks) > len(plan.roles):
-        layout = TaskLayout.AUTO if replicas > AUTO_REPLICAS else TaskLayout.ROLE
-        yield Problem("roles", f"{what}; set layout to {layout.value}, so that replicas share tasks")
+        yield Problem("roles", f"{what}; set layout to role, so that replicas share tasks")
     else:
         yield smaller
 

@@ -66,22 +66,19 @@ def name_tail(tasks: Mapping[str, int]) -> int:
 def hosts_env(role: str, index: int = 0) -> str:
     """Name the variable with the host of a replica, which Volcano's svc plugin sets in every pod.
 
-    Dashes of the task's name become underscores (`pkg/controllers/job/plugins/svc`).
-
     >>> hosts_env("my-train")
     'VC_MY_TRAIN_0_HOSTS'
     """
-    return f"VC_{_key(role, index)}_HOSTS"
+    return task_env(task_name(role, index))[0]
 
 
-def count_env(role: str, index: int = 0) -> str:
-    """Name the variable with the number of hosts of a task.
+def task_env(task: str) -> tuple[str, str]:
+    """Name the variables of Volcano's svc plugin with the hosts of a task, and with their number.
 
-    >>> count_env("my-train", 1)
-    'VC_MY_TRAIN_1_NUM'
+    Dashes of the task's name become underscores (`pkg/controllers/job/plugins/svc`).
+
+    >>> task_env("my-train-1")
+    ('VC_MY_TRAIN_1_HOSTS', 'VC_MY_TRAIN_1_NUM')
     """
-    return f"VC_{_key(role, index)}_NUM"
-
-
-def _key(role: str, index: int) -> str:
-    return task_name(role, index).replace("-", "_").upper()
+    key = task.replace("-", "_").upper()
+    return f"VC_{key}_HOSTS", f"VC_{key}_NUM"

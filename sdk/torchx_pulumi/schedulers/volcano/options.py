@@ -54,7 +54,7 @@ class VolcanoOptions(Options):
         default=GangMode.JOB,
     )
     layout: TaskLayout = option(
-        "Tasks of a new run: `replica` (one each), `role` (shared), `auto` (shared above 100 replicas)",
+        "Tasks of a new run: `replica` (one each), `role` (shared), `auto` (shared above 10 replicas)",
         default=TaskLayout.AUTO,
         counted=False,
     )
