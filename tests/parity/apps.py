@@ -82,7 +82,8 @@ POD_OVERLAY = {
 CASES: dict[str, Case] = {
     "plain": Case(one()),
     "several replicas": Case(one(num_replicas=4)),
-    "twelve replicas": Case(one(num_replicas=12), {"layout": "replica"}),
+    # With a macro of its own, each replica keeps a task of its own.
+    "twelve replicas": Case(one(num_replicas=12, args=[macros.replica_id])),
     "several roles": Case(several({"name": "a", "num_replicas": 2}, {"name": "b"}, {"name": "c", "image": "img:2"})),
     "hyphenated role": Case(one(name="my-train", num_replicas=2, args=MACROS)),
     "role with capitals, dots and underscores": Case(one(name="My_Train.v2", num_replicas=2, args=MACROS)),

@@ -98,7 +98,7 @@ def test_reader_that_stops_early_sees_no_traceback(app: Path) -> None:
     app.write_text(APP.replace("num_replicas: 2", "num_replicas: 2000"))
     command = [sys.executable, "-c", "import sys; from torchx_pulumi.cli.main import main; sys.exit(main())"]
     with subprocess.Popen(
-        [*command, *render_words(app, "--option", "queue=test")],
+        [*command, *render_words(app, "--option", "queue=test", "--option", "layout=role")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={"PYTHONPATH": ":".join(sys.path)},
