@@ -164,7 +164,7 @@ def test_what_depends_on_a_job_is_made_after_all_of_it(several: Project) -> None
 
 def test_a_job_that_target_leaves_out_keeps_its_run_and_its_record(several: Project, look: KubernetesCluster) -> None:
     def jobs(image: str) -> dict[str, Any]:
-        return {name: args(several, on_running_change="relaunch", role={"image": image}) for name in ("one", "two")}
+        return {name: args(several, on_running_change="replace", role={"image": image}) for name in ("one", "two")}
 
     def component(name: str) -> dict[str, Any]:
         (found,) = [item for item in several.resources() if item["urn"].endswith(f"TrainingJob::{name}")]
