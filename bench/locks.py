@@ -3,7 +3,7 @@
 Real: the controller, its writes, and 1,000 stacks of programs in a folder. Fake: the cluster, whose jobs change
 faster than a controller writes a stack, and the updates, which take Pulumi's lock as its CLI does (`Lock` in
 `pkg/backend/diy/lock.go`: look for locks, write one, look again), hold it for `HOLD_S`, and are run again at once, as a
-pipeline does that runs `up` twice. Run by hand: `python -m bench.locks [SECONDS] [JOBS]`, with so many jobs a stack.
+pipeline does that runs `up` twice. `python -m bench.locks [SECONDS] [JOBS]` measures stacks of so many jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AGAIN_S = 0.3
 """Time between two commands of a pipeline."""
 
 
-def main(seconds: float, jobs: int) -> int:
+def main(seconds: float = 60.0, jobs: int = 1) -> int:
     """Measure, and print what was met."""
     from torchx_pulumi.cli.controller import SWITCH_S
     from torchx_pulumi.controller.settings import ControllerTiming
@@ -136,4 +136,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["updates"]:
         updates(Path(sys.argv[2]), float(sys.argv[3]))
     else:
-        sys.exit(main(float([*sys.argv[1:], "60"][0]), int([*sys.argv[1:], "60", "1"][1] if len(sys.argv) > 2 else 1)))
+        sys.exit(main(*(kind(word) for kind, word in zip((float, int), sys.argv[1:], strict=False))))
