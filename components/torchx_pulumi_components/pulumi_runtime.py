@@ -18,7 +18,7 @@ import pulumi
 from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]  # no stubs
 from google.protobuf.struct_pb2 import Struct  # type: ignore[import-untyped]  # no stubs
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.versions import sdk_problem
+from torchx_pulumi.model.versions import SDK_ADVICE, sdk_problem
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def _private(module: str, name: str) -> Any:
     """
     found = version("pulumi")
     if problem := sdk_problem(found):
-        raise pulumi.RunError(problem)
+        raise pulumi.RunError(f"{problem}; nothing was changed; {SDK_ADVICE}")
     try:
         return getattr(import_module(f"pulumi.runtime.{module}"), name)
     except (ImportError, AttributeError) as error:

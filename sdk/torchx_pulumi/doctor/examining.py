@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,8 @@ class DoctorClients:
 
     run: machine.Run = machine.run_program
     provider_on_path: Callable[[], str | None] = provider_on_path
+    sdk_version: str = field(default_factory=lambda: metadata.version("pulumi"))
+    """Version of the Python package `pulumi`."""
     connect: Callable[[], Cluster] = KubernetesCluster.connect
     ping_docker: Callable[[], None] = ping_docker
     ask_registry: Callable[[str], None] = ask_registry
@@ -176,6 +179,7 @@ def examine(scope: DoctorScope, clients: DoctorClients, *, limit_s: float = LIMI
     import_ahead()
     checks: list[tuple[str, Check]] = [
         ("pulumi", partial(machine.check_pulumi, clients.run)),
+        ("pulumi-sdk", partial(machine.check_sdk, clients.sdk_version)),
         ("kubernetes-provider", partial(machine.check_provider, clients.run, clients.provider_on_path)),
         ("state-folder", partial(machine.check_state_folder, clients.folder)),
         ("passphrase", partial(machine.check_passphrase, clients.folder, clients.environment, clients.backend)),

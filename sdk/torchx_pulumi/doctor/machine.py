@@ -18,9 +18,11 @@ from torchx_pulumi.model.finding import Finding, Verdict, ok, problem, skipped
 from torchx_pulumi.model.versions import (
     OLDEST_PROVIDER,
     OLDEST_PULUMI,
+    SDK_ADVICE,
     provider_problem,
     provider_warning,
     read_version,
+    sdk_problem,
     version_text,
 )
 from torchx_pulumi.storage.files import is_file, is_folder, path_exists
@@ -72,6 +74,12 @@ def check_pulumi(run: Run) -> Finding:
     if version < OLDEST_PULUMI:
         return problem(name, f"version {version_text(version)} is too old", f"install version {wanted} or later")
     return ok(name, f"version {version_text(version)}")
+
+
+def check_sdk(version: str) -> Finding:
+    """Check the version of the Python package `pulumi`, which jobs in a program need."""
+    name, refusal = "pulumi-sdk", sdk_problem(version)
+    return problem(name, refusal, SDK_ADVICE) if refusal else ok(name, f"version {version}")
 
 
 def check_provider(run: Run, ask_on_path: Callable[[], str | None]) -> Finding:

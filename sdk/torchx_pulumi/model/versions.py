@@ -8,6 +8,11 @@ from typing import Final
 OLDEST_PULUMI: Final = (3, 259)
 TESTED_SDK: Final = ((3, 259), (3, 272))
 """Oldest and newest minor version of the Python package `pulumi`, as in pyproject.toml. docs/decisions/0022 has why."""
+SDK_ADVICE: Final = (
+    f"run `pip install 'pulumi>={TESTED_SDK[0][0]}.{TESTED_SDK[0][1]},<{TESTED_SDK[1][0]}.{TESTED_SDK[1][1] + 1}'`, or "
+    "install a newer torchx-pulumi"
+)
+"""What to do about another version of it."""
 OLDEST_PROVIDER: Final = (4, 29)
 NEWEST_TESTED_PROVIDER: Final = (4, 34)
 """Of the newest Kubernetes SDK in `requirements`. Providers of the same 4.x are expected to work, and get a warning."""
@@ -51,11 +56,9 @@ def sdk_problem(version: str) -> str | None:
     (oldest, newest), found = TESTED_SDK, read_version(version)
     if found is not None and oldest <= found <= newest:
         return None
-    below = version_text((newest[0], newest[1] + 1))
     return (
         f"the Python package pulumi {version} was not tested with torchx-pulumi, only {version_text(oldest)} to "
-        f"{version_text(newest)}, and jobs in a program need parts of it that may change; nothing was changed; run "
-        f"`pip install 'pulumi>={version_text(oldest)},<{below}'`, or install a newer torchx-pulumi"
+        f"{version_text(newest)}, and jobs in a program need parts of it that may change"
     )
 
 

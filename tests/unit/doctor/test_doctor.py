@@ -68,8 +68,8 @@ def test_all_is_well(tmp_path: Path) -> None:
     findings = examine(DoctorScope(image_repo="localhost:1/x"), seams(tmp_path / "state"))
     assert {item.check: item.verdict.value for item in findings} == dict.fromkeys(
         [
-            "pulumi", "kubernetes-provider", "state-folder", "passphrase", "docker", "registry", "cluster", "namespace",
-            "volcano", "mcad", "webhooks", "queue", "permissions",
+            "pulumi", "pulumi-sdk", "kubernetes-provider", "state-folder", "passphrase", "docker", "registry",
+            "cluster", "namespace", "volcano", "mcad", "webhooks", "queue", "permissions",
         ],
         "ok",
     )  # fmt: skip
@@ -115,6 +115,13 @@ def test_the_provider_on_path_comes_before_plugins(tmp_path: Path, version: str,
     ]
     assert (finding.verdict.value, said in finding.detail) == (verdict, True)
     assert bool(finding.resolution) is ("on PATH" not in finding.detail or verdict == "problem")
+
+
+def test_an_sdk_that_was_not_tested_is_a_problem(tmp_path: Path) -> None:
+    finding = found(DoctorScope(), replace(seams(tmp_path / "s"), sdk_version="3.300.0"))["pulumi-sdk"]
+    assert finding.verdict is Verdict.PROBLEM
+    assert "pulumi 3.300.0 was not tested" in finding.detail
+    assert "pip install 'pulumi>=" in str(finding.resolution)
 
 
 def denied(*items: tuple[str, kinds.Kind]) -> FakeCluster:
