@@ -87,7 +87,9 @@ def plan_patch(
     name = posixpath.normpath(dockerfile or TORCHX_DOCKERFILE)
     default = dockerfiles.DEFAULT.encode() if dockerfile is None else None
     tree = read_tree(workspace, ignore_rules=ignore_rules, dockerfile=name, default=default)
-    entries, sent_only = hash_files(tree.entries), hash_files(tree.sent_only)
+    # Together, because the cache keeps what one call has used of a source.
+    hashed = hash_files([*tree.entries, *tree.sent_only])
+    entries, sent_only = hashed[: len(tree.entries)], hashed[len(tree.entries) :]
     text, is_default = _dockerfile(tree, name)
     registry = registry or RegistryClient()
     bases = [resolve(image, registry, client) for image in dockerfiles.images_of(text, arguments, name)]

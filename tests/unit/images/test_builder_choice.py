@@ -94,9 +94,11 @@ def test_a_plan_that_travelled_is_pushed_elsewhere(registry: FakeRegistry, base:
     assert registry.repository("app").tags == {made.tag: made.digest}
 
 
+@pytest.mark.parametrize("rules", ["", ".dockerignore\n"])
 def test_an_unchanged_workspace_costs_two_requests_and_reads_no_file(
-    registry: FakeRegistry, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    registry: FakeRegistry, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch, rules: str
 ) -> None:
+    (workspace / ".dockerignore").write_text(rules)
     patch_image(base, str(workspace), f"{registry.host}/app", platform="linux/amd64")
     registry.asked.clear()
     opened: list[str] = []
