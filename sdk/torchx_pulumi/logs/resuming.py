@@ -194,8 +194,9 @@ class ResumedLog:
             while self._window and self._window[0][0] < self._resume_ns:
                 self._window.popleft()
             if len(self._window) > MOST:
-                self._window.popleft()
-                self._older_ns = self._window[0][0]
+                # Times go back: the line that is dropped may be the later one.
+                dropped_ns, _ = self._window.popleft()
+                self._older_ns = max(self._older_ns or 0, dropped_ns, self._window[0][0])
         text = text[max(begun.skip - start, 0) :]
         continues = start > 0 or begun.skip > 0
         return Line(begun.at_ns, begun.stamp, text, line.ended, continues) if text or line.ended else None

@@ -81,6 +81,14 @@ def test_lines_beyond_those_that_are_remembered_do_not_come_again(monkeypatch: p
         assert read(cluster, ask(follow=True), ended=after(2)) == [shown(line) for line in LINES]
 
 
+def test_a_forgotten_line_that_is_later_than_the_next_one_does_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resuming, "MOST", 2)
+    lines = [(2 * SECOND + 3, "error output"), (2 * SECOND + 2, "output"), (2 * SECOND + 4, "c"), (2 * SECOND + 5, "d")]
+    for characters in range(0, len("".join(map(shown, lines))), 7):
+        cluster = ScriptedCluster(lines=lines, pod=pod(RUNNING), streams=[Stream(characters, BROKEN)])
+        assert read(cluster, ask(follow=True), ended=after(2)) == [shown(line) for line in lines]
+
+
 def test_lines_without_a_time_do_not_come_again() -> None:
     raw = [shown((SECOND, "a")), "no time\n", shown((2 * SECOND, "b")), "no time\n", shown((2 * SECOND, "c"))]
 
