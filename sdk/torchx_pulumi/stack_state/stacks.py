@@ -189,7 +189,7 @@ class StoredStacks:
         Args:
             backend: URL of the backend, without credentials.
             store: Its files.
-            cli: Answers where the store finds nothing or fails, and reads `.zst` files. None: errors are raised.
+            cli: Answers where the store finds nothing or fails. None: errors are raised.
         """
         self.notice: str | None = None
         self.reads_at_once = store.reads_at_once
@@ -198,7 +198,7 @@ class StoredStacks:
         self._cli = cli
 
     def versions(self, project: str | None = None) -> Mapping[StackName, str]:
-        suffixes = SUFFIXES if self._cli is None else (*SUFFIXES, CLI_SUFFIX)
+        suffixes = (*SUFFIXES, CLI_SUFFIX)
         start = "" if project is None else f"{project}/"
         files: dict[StackName, list[str]] = {}
         for path, version in self._listing(f"{STACKS}/{start}".rstrip("/")).items():
@@ -219,6 +219,8 @@ class StoredStacks:
                 data = self._store.read_bytes(f"{STACKS}/{name}{suffix}")
                 if data is not None:
                     return decode_checkpoint(data, suffix)
+            if self._cli is None and self._store.read_bytes(f"{STACKS}/{name}{CLI_SUFFIX}") is not None:
+                return CliStacks(self._backend).read(name)
         except OSError as error:
             if self._cli is None:
                 raise backend_error(self._backend, error) from error
@@ -470,15 +472,14 @@ class FolderStack:
             for path in chain(*unfinished):
                 path.unlink(missing_ok=True)
             self._store.remove_if_empty(self._locks)
-            for suffix in (".bak", ".gz.bak", *((".gz", "") if state else ())):
+            for suffix in (".bak", ".gz.bak", ".zst.bak", *((".zst", ".gz", "") if state else ())):
                 for attributes in (".attrs", ""):
                     self.path.with_name(f"{self.path.name}{suffix}{attributes}").unlink(missing_ok=True)
 
     def _present(self) -> Path | None:
         with _backend_errors(self._ref.backend):
-            return next(
-                (path for path in (self.path, self.path.with_name(f"{self.path.name}.gz")) if is_file(path)), None
-            )
+            paths = (self.path.with_suffix(suffix) for suffix in (*SUFFIXES, CLI_SUFFIX))
+            return next((path for path in paths if is_file(path)), None)
 
 
 def check_layout(root: Path, backend: str) -> None:

@@ -15,7 +15,7 @@ from torchx_pulumi.fleet.collect import Fleet, read_fleet
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.stack_state import backend
-from torchx_pulumi.stack_state.stacks import CliStacks, list_stacks, open_stacks, read_checkpoint
+from torchx_pulumi.stack_state.stacks import CliStacks, FolderStack, list_stacks, open_stacks, read_checkpoint
 from torchx_pulumi.storage.stores import ObjectStore
 
 from tests.unit.fleet.collect.states import checkpoint, output
@@ -156,6 +156,25 @@ def test_a_stack_that_only_the_cli_can_decompress_is_read_by_the_cli(bucket: Obj
     cli.export("b")
     assert [row.app_id for row in fleet().rows] == ["team:a", "team:b"]
     assert cli.calls == ["stack export --stack b"]
+
+
+def test_a_stack_in_a_folder_that_only_the_cli_can_decompress_is_not_absent(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = StackRef(backend=f"file://{tmp_path}/backend", project="torchx", stack="team.a")
+    path = tmp_path / "backend/.pulumi/stacks/torchx/team.a.json.zst"
+    path.parent.mkdir(parents=True)
+    path.write_text("zstd")
+    cli.export("team.a")
+    assert list_stacks(place.backend, "torchx") == [place]
+    assert read_checkpoint(place) is not None
+    stack = FolderStack(tmp_path / "backend", place)
+    assert stack.exists()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DeployError, match="not on PATH"):
+        read_checkpoint(place)
+    stack.sweep(state=True)
+    assert not path.exists()
 
 
 def test_a_checkpoint_of_another_shape_is_unreadable_and_not_empty(bucket: ObjectStore, cli: Cli) -> None:
