@@ -57,6 +57,9 @@ LOCK_WITHIN_S = 300.0
 HOLD_S = 1.0
 """Maximum time for which a writer of a status holds the lock."""
 
+UNFINISHED_S = 10.0
+"""Age of an unfinished file whose engine was killed: writing one takes milliseconds."""
+
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Pauses between attempts while another process holds the lock."""
 
@@ -181,7 +184,7 @@ def stack_lock(
 
             # Of two concurrent writers, at least one sees the other's lock and gives way.
             # Without time for one more request, the caller checks that itself.
-            yield has_time if not has_time(2) or store.paths(folder) == [name] else None
+            yield has_time if not has_time(2) or _is_alone(store, folder, name) else None
         finally:
             # A child that was forked in the block leaves the lock to its parent.
             if os.getpid() == owner.pid:
@@ -197,6 +200,11 @@ def retried(attempt: Callable[[], T | None]) -> T | None:
         # Two writers that gave way to each other must not retry at the same moment.
         time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311
     return attempt()
+
+
+def _is_alone(store: Store, folder: str, name: str) -> bool:
+    # A killed engine may have left the attributes of a lock, which Pulumi does not take for one.
+    return [path for path in store.paths(folder) if not path.endswith(".attrs")] == [name]
 
 
 def lock_folder(place: StackRef) -> str:
@@ -217,9 +225,14 @@ def read_locks(store: Store, folder: str) -> list[Lock]:
 def clear_locks(store: Store, folder: str, is_dead: Callable[[Lock], bool]) -> list[Lock]:
     """Remove the dead locks in a folder of locks, and return the others.
 
+    Removed as well are unfinished files of killed engines: Pulumi cannot read them, and then refuses every command.
+
     Raises:
         OSError: They cannot be read or removed.
     """
+    for path, version in store.versions(folder).items() if store.keeps_backups else ():
+        if path.endswith(".tmp") and time.time() - int(version.partition(".")[0]) / 1e9 > UNFINISHED_S:
+            store.remove(f"{folder}/{path}")
     stay = []
     for lock in read_locks(store, folder):
         if is_dead(lock):

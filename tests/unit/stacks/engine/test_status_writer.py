@@ -149,6 +149,22 @@ def test_a_stack_that_is_locked_is_left_alone_until_it_is_not(store: Store, lock
     assert write(store, END, locks) is Recorded.WRITTEN
 
 
+def test_what_a_killed_engine_left_of_a_lock_does_not_lock_the_stack(locks: OwnedLocks, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    folder = tmp_path / lock_folder(PLACE)
+    for each in (folder, (tmp_path / PATH).parent):
+        each.mkdir(parents=True)
+    put(store, checkpoint())
+    # Pulumi writes both before the lock itself.
+    (folder / "a.json.attrs").write_text("{}")
+    unfinished = folder / "a.json.18eac572269854bc.tmp"
+    unfinished.write_text("{")
+    assert write(store, END, locks) is Recorded.DEFERRED
+    os.utime(unfinished, (time.time() - 60,) * 2)
+    assert write(store, END, locks) is Recorded.WRITTEN
+    assert store.paths(lock_folder(PLACE)) == ["a.json.attrs"]
+
+
 class Racing:
     """A store in which somebody else takes the lock at the same moment."""
 
