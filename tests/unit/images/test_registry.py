@@ -18,6 +18,8 @@ import pytest
 from torchx_pulumi.images.oci import DOCKER_MANIFEST, OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, sha256_digest
 from torchx_pulumi.images.reference import Reference, parse_reference
 from torchx_pulumi.images.registry import RegistryClient, is_insecure
+from torchx_pulumi.images.registry.authorization import Authorizations
+from torchx_pulumi.images.registry.request import RegistryAnswer, RegistryRequest
 from torchx_pulumi.model.errors import ImageError
 
 from tests.loopback import NAME, Certificates, http_proxy
@@ -103,6 +105,20 @@ def test_no_credentials_say_how_to_log_in(ask: Callable[[str], str | None], regi
     registry.login = ("me", "right")
     with pytest.raises(ImageError, match="docker login"):
         ask("team/app:1")
+
+
+def test_a_token_service_without_a_name_is_asked_without_one() -> None:
+    sent: list[RegistryRequest] = []
+
+    def send(request: RegistryRequest) -> RegistryAnswer:
+        sent.append(request)
+        return RegistryAnswer(status=200, headers={}, content=b'{"token": "t"}')
+
+    reference = parse_reference("registry.example.com/app")
+    request = RegistryRequest(method="GET", url="/", reference=reference, scopes=("repository:app:pull",), what="app")
+    challenge = 'Bearer realm="https://registry.example.com/token",scope="repository:app:pull"'
+    assert Authorizations(send).renewed(challenge, None, request) == "Bearer t"
+    assert sent[0].url == "https://registry.example.com/token?scope=repository%3Aapp%3Apull"
 
 
 def test_a_failing_credential_helper_is_named(ask: Callable[[str], str | None], registry: FakeRegistry) -> None:

@@ -143,11 +143,13 @@ def _token_request(
     realm: str, asked: Mapping[str, str], login: RegistryLogin | None, request: RegistryRequest
 ) -> RegistryRequest:
     """Return the request for a token: with a login, or without one for what everybody may read."""
-    scopes, service = wanted_scopes(request.scopes, asked.get("scope", "")), asked.get("service", "")
+    scopes = wanted_scopes(request.scopes, asked.get("scope", ""))
+    # Some registries name no service.
+    service = {"service": asked["service"]} if asked.get("service") else {}
     token = RegistryRequest(
         method="GET",
         url=f"{realm}{'&' if '?' in realm else '?'}"
-        + urlencode([("service", service), *(("scope", scope) for scope in scopes)]),
+        + urlencode([*service.items(), *(("scope", scope) for scope in scopes)]),
         reference=request.reference,
         scopes=(),
         what=request.what,
@@ -164,7 +166,7 @@ def _token_request(
         method="POST",
         url=realm,
         headers={"Content-Type": "application/x-www-form-urlencoded"},
-        body=urlencode({"service": service, "scope": " ".join(scopes), **grant}).encode(),
+        body=urlencode({**service, "scope": " ".join(scopes), **grant}).encode(),
         authorization="",
     )
 
