@@ -59,6 +59,8 @@ class FakeRegistry:
         """Blobs are there, and reads are redirected to it."""
         self.redirects_heads = False
         self.mounts = self.chunks = self.status = self.ranges = True
+        self.lost_uploads: set[str] = set()
+        """Uploads for which it fails whatever is asked."""
         self.minimum: int | None = None
         """OCI-Chunk-Min-Length."""
         self.quota: int | None = None
@@ -235,6 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
             registry.uploads[number] = bytearray()
             minimum = {"OCI-Chunk-Min-Length": str(registry.minimum)} if registry.minimum else {}
             return self.took(202, name, number, minimum)
+        if number in registry.lost_uploads:
+            return self.refuse(500, "UNKNOWN")
         upload = registry.uploads.get(number)
         if upload is None:
             return self.refuse(404, "BLOB_UPLOAD_UNKNOWN")

@@ -175,6 +175,18 @@ def test_an_upload_that_the_registry_forgot_begins_again(
     assert [line for line in registry.asked if "forgotten" in line]
 
 
+def test_an_upload_for_which_the_registry_fails_begins_again(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    from torchx_pulumi.images.registry.uploads import upload_session
+
+    registry.lost_uploads = {"lost"}
+    with upload_session(target, LARGE[0].digest) as session:
+        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/lost")
+    image = image_of([LARGE])
+    assert push(client, image, target) == image.manifest.digest
+
+
 def test_what_an_earlier_attempt_damaged_is_sent_again(
     client: RegistryClient, registry: FakeRegistry, target: Reference
 ) -> None:

@@ -38,6 +38,8 @@ _LOST: Final = (404, 416)
 """Statuses of an upload that the registry does not have as far as it was asked to continue it."""
 _REFUSING: Final = frozenset(range(300, 500)) - {401, 403, 413}
 """Statuses that say that a chunk is not taken as a chunk."""
+_ASKED: Final = 3
+"""Failures in a row to ask for an upload after which another one is begun: registries fail for some that they lost."""
 _KEPT_S: Final = 7 * 86_400.0
 """Seconds after which a file is removed. Registries remove uploads after a week by default."""
 
@@ -159,6 +161,8 @@ class Upload:
         self._chunk = client.chunk
         self._is_whole = blob.size <= client.chunk
         self._confirmed = 0
+        self._unanswered = 0
+        """Failures in a row to ask how much the registry has."""
         self._session = UploadSession()
         self._request = RegistryRequest(
             method="",
@@ -223,9 +227,11 @@ class Upload:
         try:
             answer = self._send("GET", self._session.location, expected=(200, 202, 204))
         except RegistryError as error:
-            if error.retryable:
+            self._unanswered += 1
+            if error.retryable and self._unanswered < _ASKED:
                 raise
             return None
+        self._unanswered = 0
         offset = _end(answer)
         if offset is None or offset > self._blob.size:
             return None
