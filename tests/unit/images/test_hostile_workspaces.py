@@ -9,6 +9,7 @@ import pytest
 from torchx_pulumi.images import describe_left_out, plan_patch
 from torchx_pulumi.images.building.transfer import runs_on
 from torchx_pulumi.images.content.files import LocalSource
+from torchx_pulumi.images.content.tree import read_tree
 from torchx_pulumi.images.plan import ImagePlan
 from torchx_pulumi.model.errors import ImageError
 
@@ -92,3 +93,14 @@ def test_links_that_leave_the_workspace_are_named(workspace: Path, tmp_path: Pat
     assert "3 links lead out of the workspace" in warning
     named = [line.partition(" -> ")[0].strip(" -") for line in warning.splitlines()[1:]]
     assert named == ["'absolute'", "'out'", "'sub/out'"]
+
+
+def test_links_that_leave_one_of_several_places_are_named_unless_the_image_has_their_target(tmp_path: Path) -> None:
+    for name in ("code", "shared", "unsent"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "code/train.py").write_text("")
+    (tmp_path / "unsent/data").write_text("")
+    for name, target in {"there": "../code/train.py", "above": "..", "gone": "../unsent/data"}.items():
+        (tmp_path / "shared" / name).symlink_to(target)
+    tree = read_tree({str(tmp_path / "code"): "code", str(tmp_path / "shared"): "shared"})
+    assert [line.splitlines()[1:] for line in tree.warnings] == [["  - 'shared/gone' -> '../unsent/data'"]]

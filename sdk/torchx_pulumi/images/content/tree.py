@@ -222,16 +222,23 @@ def _differences(entries: Sequence[Entry], text: str) -> list[str]:
 
 def _links_out(entries: Sequence[Entry]) -> list[str]:
     """Return a warning about links that lead out of the workspace: TorchX sends what they lead to."""
-    found = []
+    found, paths = [], {".", *(entry.path for entry in entries)}
     for entry in entries:
         target = entry.target
-        if not target:
-            continue
-        leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), target))
-        if leads_to.startswith(("/", "../")) or leads_to == "..":
+        # A link may lead from one place to another one, as they are in the image.
+        if target and _leads_out(entry.inside, target) and _led_to(entry.path, target) not in paths:
             found.append(f"{_quoted(entry.path)} -> {_quoted(target)}")
     head = f"{len(found)} links lead out of the workspace. The image has the links, and not the files behind them"
     return [_listed(head, found)] if found else []
+
+
+def _led_to(link: str, target: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
+
+
+def _leads_out(link: str, target: str) -> bool:
+    led_to = _led_to(link, target)
+    return led_to.startswith(("/", "../")) or led_to == ".."
 
 
 def _listed(head: str, lines: Sequence[str]) -> str:
