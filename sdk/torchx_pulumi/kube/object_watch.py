@@ -29,7 +29,9 @@ STOP_S: Final = 1.0
 SHORT_STREAMS: Final = 6
 """Streams in a row that ended early after which it is logged."""
 
-OWN: Final = frozenset({"InternalError", "Invalid", "BadRequest", "NotAcceptable", "MethodNotAllowed", "NotFound"})
+OWN: Final = frozenset(
+    {"InternalError", "Invalid", "BadRequest", "NotAcceptable", "MethodNotAllowed", "NotFound", EXPIRED}
+)
 """Reasons of errors that may concern one kind only, for example while its conversion webhook fails."""
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -332,7 +334,8 @@ class ObjectWatch:
         """Return the seconds to wait after an error."""
         if self._stopped.is_set():
             return 0.0
-        if error.reason == EXPIRED:
+        # A list of very many objects expires too, if its pages take longer than versions are kept.
+        if error.reason == EXPIRED and self.version is not None:
             self.version = None
             return self._after_end()
         if self._opened_s is not None and error.retryable:

@@ -14,6 +14,7 @@ import pytest
 from torchx_pulumi.kube import Change, WatchedCluster, kinds, object_watch
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.object_watch import ObjectWatch, Outages, WatchTiming
+from torchx_pulumi.kube.protocol import EXPIRED
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.testing import FakeCluster
 
@@ -208,13 +209,14 @@ def test_a_cluster_that_goes_is_one_line_and_one_when_it_is_back(caplog: pytest.
     assert caplog.messages == [away, back] * 2
 
 
-def test_an_error_of_one_kind_names_it(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("reason", ["InternalError", EXPIRED])
+def test_an_error_of_one_kind_names_it(caplog: pytest.LogCaptureFixture, reason: str) -> None:
     class Failing(FakeCluster):
         broken = True
 
         def list_versioned(self, kind: Kind, *args: Any, **more: Any) -> Any:
             if kind == kinds.SERVICE and self.broken:
-                raise ClusterError("the conversion webhook failed", retryable=True, reason="InternalError")
+                raise ClusterError("the request failed", retryable=True, reason=reason)
             return super().list_versioned(kind, *args, **more)
 
     fake = Failing([made("x")])
@@ -225,7 +227,7 @@ def test_an_error_of_one_kind_names_it(caplog: pytest.LogCaptureFixture) -> None
         fake.broken = False
         until(lambda: watched.synced(kinds.SERVICE))
     assert [line.split(";")[0] for line in caplog.messages] == [
-        "the conversion webhook failed",
+        "the request failed",
         "services in all namespaces at the cluster at https://fake.example.com can be watched now",
     ]
 
