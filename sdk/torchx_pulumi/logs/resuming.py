@@ -140,6 +140,8 @@ class ResumedLog:
             ClusterError: As of `Logs.logs` and `LogLines`.
         """
         self.finished = False
+        if follow and self.tail_lines == 0 and not self.last_ns:
+            self._begin_at_end()
         resume_at = self.resume_at
         self._again = Counter(self._window)
         self._matched = not self._again
@@ -169,6 +171,16 @@ class ResumedLog:
                 if new is not None:
                     yield new
             self.finished = stream.finished
+
+    def _begin_at_end(self) -> None:
+        """Take the last line as delivered, so that a stream that is opened again gives what was written since."""
+        self._begun, self._line_ns, empty = None, 0, True
+        with self.open_stream(StreamOptions(tail_lines=1, since=self.since)) as stream:
+            for raw in stream:
+                self._take(raw)
+                empty = False
+        # All lines of a log that is empty now are new.
+        self.tail_lines = None if empty else 0
 
     def _take(self, raw: str) -> Line | None:
         """Record a line of the stream, or a part of one. Return what is new of it. None: nothing."""

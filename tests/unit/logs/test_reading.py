@@ -89,6 +89,19 @@ def test_a_forgotten_line_that_is_later_than_the_next_one_does_not_come_again(mo
         assert read(cluster, ask(follow=True), ended=after(2)) == [shown(line) for line in lines]
 
 
+@pytest.mark.parametrize("written", [0, 1, 5])
+def test_of_a_log_that_is_followed_from_its_end_nothing_is_lost(written: int) -> None:
+    # The first streams end before the next line is written, and others are opened after it.
+    cluster = ScriptedCluster(lines=LINES[:written], pod=pod(RUNNING))
+
+    def more() -> None:
+        cluster.lines = LINES
+
+    cluster.on_get = [lambda: None] * 3 + [more]
+    got = read(cluster, ask(follow=True, tail_lines=0), ended=after(6))
+    assert got == [shown(line) for line in LINES[written:]]
+
+
 def test_lines_without_a_time_do_not_come_again() -> None:
     raw = [shown((SECOND, "a")), "no time\n", shown((2 * SECOND, "b")), "no time\n", shown((2 * SECOND, "c"))]
 
