@@ -250,7 +250,16 @@ class Retention:
         if is_copying and not due.objects:
             return False
         deleted: list[str] = []
-        logs = 0 if due.objects else sum(archive.remove(due.job) for archive in self._archives(due))
+        archives = [] if due.objects else self._archives(due)
+
+        def check(text: str) -> bool:
+            self._find(app, text)
+            return False
+
+        if archives:
+            # An app whose stack is locked or cannot be written keeps its logs.
+            _check_writable(self.shared.driver.forget_at(app.place, check))
+        logs = sum(archive.remove(due.job) for archive in archives)
 
         def decide(text: str) -> bool:
             now = self._find(app, text)
@@ -273,11 +282,7 @@ class Retention:
                 self.shared.reporter.line(
                     f"{app.app_id}: deleted {', '.join(deleted)}, before stack {app.stack} is forgotten"
                 )
-        if outcome is Forgotten.DEFERRED:
-            raise StaysError("an update holds the lock of its stack, or the backend cannot be reached", passing=True)
-        if outcome is Forgotten.LEFT:
-            why = "there is no permission to remove its stack, or it has a form that only the Pulumi CLI writes"
-            raise StaysError(why, passing=True)
+        _check_writable(outcome)
         if outcome is not Forgotten.REMOVED:
             return bool(deleted)
         # The next listing of the backend drops the app.
@@ -398,6 +403,19 @@ class Retention:
             if not has_ended and (app.owns(pod) or not items_at(pod, "metadata", "ownerReferences")):
                 raise StaysError(f"its pod {text_at(pod, 'metadata', 'name')} has not ended")
         return ended_at
+
+
+def _check_writable(outcome: Forgotten) -> None:
+    """Check that a stack was locked and could be removed.
+
+    Raises:
+        StaysError: It was not.
+    """
+    if outcome is Forgotten.DEFERRED:
+        raise StaysError("an update holds the lock of its stack, or the backend cannot be reached", passing=True)
+    if outcome is Forgotten.LEFT:
+        why = "there is no permission to remove its stack, or it has a form that only the Pulumi CLI writes"
+        raise StaysError(why, passing=True)
 
 
 def _observed(app: TrackedApp) -> Mapping[str, Any]:

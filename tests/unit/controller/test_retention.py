@@ -386,6 +386,19 @@ def test_a_locked_stack_stays_until_it_is_free(old: OldApps) -> None:
     assert old.left(app) == []
 
 
+def test_an_app_without_objects_whose_stack_is_locked_keeps_its_logs(old: OldApps) -> None:
+    app = old.launch("old-1")
+    old.world.cluster.remove(app.kind, "default", app.name)
+    lock = old.world.root / "backend" / lock_folder(app.entry.place) / "of-somebody.json"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("{}")
+    old.forget(timeout_s=0.1)
+    assert old.left(app) == ["logs", "entry", "stack"]
+    lock.unlink()
+    old.forget()
+    assert old.left(app) == []
+
+
 def test_what_a_dry_run_lists_is_what_goes(old: OldApps, capsys: pytest.CaptureFixture[str]) -> None:
     apps = [old.launch(f"app-{number}", end={**FAILED} if number % 3 == 0 else {}) for number in range(6)]
     running(old, apps[1])
