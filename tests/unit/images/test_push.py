@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from torchx_pulumi.images.content.hashing import cache_folder
 from torchx_pulumi.images.oci import Descriptor, LayeredImage
 from torchx_pulumi.images.reference import Reference, parse_reference
-from torchx_pulumi.images.registry import RegistryClient, push_image
+from torchx_pulumi.images.registry import RegistryClient, push_image, uploads
 from torchx_pulumi.model.errors import ImageError
 
 from tests.layered_images import MemoryBlob, image_of, layer
@@ -245,6 +246,28 @@ def test_layers_are_copied_between_registries_with_breaks(client: RegistryClient
         other.cut_downloads = [100_000, 0, CHUNK + 100, 5]
         image = image_of([layer(10, 7)], base, [LARGE, SMALL])
         assert push(client, image, target) == image.manifest.digest
+
+
+def test_images_that_are_pushed_side_by_side_send_their_base_once(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(2)
+    with closing(FakeRegistry()) as other, ThreadPoolExecutor() as pool:
+        base = parse_reference(f"{other.host}/base:1")
+        push(client, image_of([LARGE]), base)
+        images = [image_of([layer(10, number)], base, [LARGE]) for number in (7, 8)]
+        begin = uploads.Upload._begin
+
+        def wait(self: uploads.Upload) -> bool:
+            if self._blob.digest == LARGE[0].digest:
+                with suppress(threading.BrokenBarrierError):
+                    together.wait(0.5)
+            return begin(self)
+
+        monkeypatch.setattr(uploads.Upload, "_begin", wait)
+        pushes = [pool.submit(push, client, image, replace(target, tag=str(at))) for at, image in enumerate(images)]
+        assert [each.result() for each in pushes] == [image.manifest.digest for image in images]
+    assert registry.bodies == LARGE[0].size + sum(map(size_of, images))
 
 
 def test_a_base_that_was_deleted_meanwhile_is_told(client: RegistryClient, target: Reference) -> None:

@@ -8,11 +8,13 @@ import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from torchx_pulumi.images.content.hashing import cache_folder, remove_old
 from torchx_pulumi.images.oci import Blob
@@ -27,7 +29,7 @@ from torchx_pulumi.images.registry.request import (
     push_scope,
     unreachable,
 )
-from torchx_pulumi.images.registry.retries import Attempts
+from torchx_pulumi.images.registry.retries import Attempts, on_wait
 from torchx_pulumi.model.errors import ImageError
 
 _PIECE: Final = 1 << 20
@@ -40,8 +42,14 @@ _REFUSING: Final = frozenset(range(300, 500)) - {401, 403, 413}
 """Statuses that say that a chunk is not taken as a chunk."""
 _ASKED: Final = 3
 """Failures in a row to ask for an upload after which another one is begun: registries fail for some that they lost."""
+_TOLD_S: Final = 5.0
+"""Seconds between two lines about a wait for another thread."""
 _KEPT_S: Final = 7 * 86_400.0
 """Seconds after which a file is removed. Registries remove uploads after a week by default."""
+
+_guard = threading.Lock()
+_turns: WeakValueDictionary[tuple[str, str, str], threading.Lock] = WeakValueDictionary()
+"""Registry, path and digest to the lock of the thread that uploads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +190,7 @@ class Upload:
         """
         attempts, most, is_there = Attempts(self._client.retries), 0, False
         digest = None if self._is_whole else self._blob.digest
-        with upload_session(self._target, digest) as self._session:
+        with _turn(self._target, self._blob.digest), upload_session(self._target, digest) as self._session:
             while not is_there:
                 try:
                     is_there = self._is_there() or self._attempt()
@@ -351,6 +359,20 @@ class UploadSession:
             else:
                 # A process that is killed has written all of a line or nothing. What follows the line is old.
                 os.pwrite(self._file, f"{json.dumps({'location': location})}\n".encode(), 0)
+
+
+@contextlib.contextmanager
+def _turn(target: Reference, digest: str) -> Iterator[None]:
+    """Wait while another thread uploads a blob: images that are pushed side by side often have the same base."""
+    with _guard:
+        lock = _turns.setdefault((target.registry, target.path, digest), threading.Lock())
+    while not lock.acquire(timeout=_TOLD_S):
+        if tell := on_wait.get():
+            tell(f"blob {digest} is sent for another image")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager
