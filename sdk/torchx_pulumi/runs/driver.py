@@ -188,10 +188,14 @@ class Driver(Protocol):
         """
         ...
 
-    def clear_dead_locks(self, backend: str) -> bool:
+    def clear_dead_locks(self, backend: str, place: StackRef | None = None) -> bool:
         """Remove locks on stacks of a backend that were taken by own processes which are known to have ended.
 
         Starts no process. Locks of other users, machines and pods stay.
+
+        Args:
+            backend: Its URL.
+            place: The stack whose locks are looked at. None: all stacks of the backend.
 
         Returns:
             Whether the locks could be looked at; also True where only the engine can.

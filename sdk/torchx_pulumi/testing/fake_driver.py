@@ -180,9 +180,9 @@ class FakeDriver:
         del self.stacks[known]
         return Forgotten.REMOVED
 
-    def clear_dead_locks(self, backend: str) -> bool:
+    def clear_dead_locks(self, backend: str, place: StackRef | None = None) -> bool:
         """Do nothing: no process of this driver leaves a lock."""
-        del backend
+        del backend, place
         return True
 
     def answer(self, entry: RunEntry) -> Answer | None:
