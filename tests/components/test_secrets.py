@@ -318,6 +318,25 @@ def test_random_sets_of_secret_leaves_are_marked(engine: Any, registered: list[A
         assert {key for key in bad if not is_digest(key)} == set(), chosen
 
 
+def test_the_difference_of_two_secret_numbers_is_secret(engine: Any, registered: list[Any]) -> None:
+    given = volcano(reserved_memmb=pulumi.Output.secret(1000))
+    given["roles"][0]["resource"]["memory_mb"] = pulumi.Output.secret(8000)
+    engine.run(lambda: VolcanoTrainingJob("train", given))
+    amounts = [secret for value, secret in table(registered).values() if value == "7000M"]
+    assert amounts
+    assert all(amounts)
+
+
+def test_two_secrets_of_one_kind_hide_no_more_than_themselves(engine: Any, registered: list[Any]) -> None:
+    given = volcano()
+    for mount in given["roles"][0]["mounts"]:
+        mount["dst"] = pulumi.Output.secret(mount["dst"])
+    engine.run(lambda: VolcanoTrainingJob("train", given))
+    hidden = {value for key, (value, secret) in table(registered).items() if secret and key[-1] != "spec"}
+    assert {"/mnt/data", "/mnt/keys"} <= hidden
+    assert not {"default", "registry.example.com/app:1"} & hidden
+
+
 WRONG: tuple[Callable[[Any], Any], ...] = (
     lambda text: {"password": text},
     lambda text: [text],
