@@ -32,6 +32,13 @@ _OTHER_WORD = {word: other for pair in _WORDS for word, other in (pair, pair[::-
 """A valid word of a field with few values to another one."""
 
 
+_READ_BY_PROGRAMS = frozenset(
+    {"state", "phase", "reason", "type", "status", "source", "kind", "action", "uid", "resource_version"}
+    | {"at", "since", "observed_at", "queued_at", "started_at", "finished_at"}
+)
+"""Fields of an observation or a request whose values are made of no argument. A secret may be the same by chance."""
+
+
 ValuePath = tuple[str | int, ...]
 """Where a value is in the arguments: keys and positions."""
 
@@ -145,10 +152,14 @@ class Leaves:
         return "\n".join(_without_short(line, short) for line in hide(text, self.secrets).split("\n"))
 
     def hidden(self, value: Any) -> Any:
-        """Return plain data, for example observed objects, without the secrets of the arguments."""
+        """Return an observation or a request without the secrets of the arguments, which its explanations may quote."""
         if not self.secrets:
             return value
-        return with_leaves(value, lambda leaf: self.hide(leaf) if isinstance(leaf, str) else leaf)
+        if isinstance(value, Mapping):
+            return {key: item if key in _READ_BY_PROGRAMS else self.hidden(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.hidden(item) for item in value]
+        return self.hide(value) if isinstance(value, str) else value
 
 
 def path_of(place: ValuePath) -> str:

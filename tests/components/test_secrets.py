@@ -337,6 +337,20 @@ def test_two_secrets_of_one_kind_hide_no_more_than_themselves(engine: Any, regis
     assert not {"default", "registry.example.com/app:1"} & hidden
 
 
+@pytest.mark.parametrize("value", ["SUBMITTED", "Submitted", "Admitted", "Unknown", "live"])
+def test_a_secret_that_is_a_word_of_the_observation_leaves_it_readable(
+    engine: Any, registered: list[Any], value: str
+) -> None:
+    def observed(token: Any) -> dict[Place, Any]:
+        given = volcano()
+        given["roles"][0]["env"]["TOKEN"] = token
+        registered.clear()
+        engine.run(lambda: VolcanoTrainingJob("train", given))
+        return {key: found for key, (found, _) in table(registered).items() if "observed" in key}
+
+    assert observed(pulumi.Output.secret(value)) == observed("another")
+
+
 WRONG: tuple[Callable[[Any], Any], ...] = (
     lambda text: {"password": text},
     lambda text: [text],
