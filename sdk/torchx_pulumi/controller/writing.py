@@ -263,11 +263,17 @@ class StackWriter:
                 self._shared.queue_of(key).add(key, BUSY_S)
                 return
             self._writing.add(app.place)
+        others: list[tuple[TrackedApp, StackChange]] = []
+
+        def waiting() -> list[StackChange]:
+            # Looked at once, also where the write is tried again.
+            others.extend([] if others else self._waiting_with(app))
+            return [change for _, change in others]
+
         try:
             if app.place in self._locked_at and not self._is_quiet(app, has_ended=has_ended):
                 return
-            others = self._waiting_with(app)
-            written = self._record(app, look, [change for _, change in others])
+            written = self._record(app, look, waiting)
         finally:
             with self._guard:
                 self._writing.discard(app.place)
@@ -292,7 +298,7 @@ class StackWriter:
         else:
             self._deferred(app, has_ended=has_ended)
 
-    def _record(self, app: TrackedApp, look: Look, also: list[StackChange]) -> Written:
+    def _record(self, app: TrackedApp, look: Look, also: Callable[[], list[StackChange]]) -> Written:
         outcome, change = "error", StackChange(uid=app.uid or "", look=look)
         try:
             program_stacks = self._shared.settings.program_stacks

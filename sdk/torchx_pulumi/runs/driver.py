@@ -163,7 +163,7 @@ class Driver(Protocol):
         place: StackRef,
         change: StackChange,
         *,
-        also: Sequence[StackChange] = (),
+        also: Callable[[], Sequence[StackChange]] = tuple,
         program_stacks: bool = False,
     ) -> Written:
         """Write as `record` does, to the stack at a place; the stack is not searched elsewhere.
@@ -171,7 +171,8 @@ class Driver(Protocol):
         Args:
             place: The stack.
             change: What was read, observed earlier or requested.
-            also: The same of other runs in the stack. They are written if `change` is, and the outcome is that of it.
+            also: Returns the same of other runs in the stack; called only if `change` can be written. They are written
+                with it, and the outcome is that of `change`.
             program_stacks: Write also to the stack of a user's own program.
         """
         ...

@@ -149,7 +149,7 @@ class FakeDriver:
         place: StackRef,
         change: StackChange,
         *,
-        also: Sequence[StackChange] = (),  # noqa: ARG002 - a stack has one app
+        also: Callable[[], Sequence[StackChange]] = tuple,  # noqa: ARG002 - a stack has one app
         program_stacks: bool = False,  # noqa: ARG002 - every stack is that of an app
     ) -> Written:
         """Write what is known of a run to the output `torchx` of the stack at a place."""

@@ -120,7 +120,7 @@ class AutomationDriver:
         place: StackRef,
         change: StackChange,
         *,
-        also: Sequence[StackChange] = (),
+        also: Callable[[], Sequence[StackChange]] = tuple,
         program_stacks: bool = False,
     ) -> Written:
         """Write what is known of a run to a stack by its name; see `torchx_pulumi.runs.driver.Driver`."""
