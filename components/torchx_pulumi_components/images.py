@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pulumi
 from torchx_pulumi.images import (
@@ -68,8 +68,12 @@ def patched_image(
     return plan.pod_reference
 
 
-def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
+def build_in_up(plans: list[ImagePlan], hide: Callable[[str], str] = str) -> Mapping[str, str]:
     """Log warnings; in `up` build and push missing images.
+
+    Args:
+        plans: The images.
+        hide: Removes secrets of the arguments from a line.
 
     Returns:
         Name of the image for pods to digest. In preview only those that the plans name.
@@ -78,12 +82,12 @@ def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
         ImageError: An image cannot be built or pushed.
     """
     for warning in dict.fromkeys(warning for plan in plans for warning in plan.warnings):
-        pulumi.log.warn(warning)
+        pulumi.log.warn(hide(warning))
     for line in dict.fromkeys(line for plan in plans for line in _messages(plan)):
-        pulumi.log.info(line)
+        pulumi.log.info(hide(line))
     if pulumi.runtime.is_dry_run():
         return {plan.pod_reference: plan.digest for plan in plans if plan.digest is not None}
-    return build_plans(plans, pulumi.log.info) if plans else {}
+    return build_plans(plans, lambda line: pulumi.log.info(hide(line))) if plans else {}
 
 
 def _messages(plan: ImagePlan) -> Iterator[str]:

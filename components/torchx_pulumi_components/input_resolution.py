@@ -32,6 +32,13 @@ _OTHER_WORD = {word: other for pair in _WORDS for word, other in (pair, pair[::-
 """A valid word of a field with few values to another one."""
 
 
+_READ_BY_PROGRAMS = frozenset(
+    {"state", "phase", "reason", "type", "status", "source", "kind", "action", "uid", "resource_version"}
+    | {"at", "since", "observed_at", "queued_at", "started_at", "finished_at"}
+)
+"""Fields of an observation or a request whose values are made of no argument. A secret may be the same by chance."""
+
+
 ValuePath = tuple[str | int, ...]
 """Where a value is in the arguments: keys and positions."""
 
@@ -105,8 +112,19 @@ class Leaves:
         return Leaf(value, secret)
 
     def changed(self) -> Any:
-        """Return the arguments with another value of the same form in every secret leaf."""
-        return self._made(lambda leaf: another(leaf.value) if leaf.secret else leaf.value)
+        """Return the arguments with another value of the same form in every secret leaf.
+
+        Equal secrets stay equal and others stay different, and so do the differences of numbers.
+        """
+        numbers: dict[Any, int] = {}
+
+        def change(leaf: Leaf) -> Any:
+            value = leaf.value
+            is_scalar = isinstance(value, (str, int, float))
+            number = numbers.setdefault(value, len(numbers)) if leaf.secret and is_scalar else 0
+            return another(value, number) if leaf.secret else value
+
+        return self._made(change)
 
     def other(self) -> Any:
         """Return the arguments with the second stand-in for every value that is not known."""
@@ -134,10 +152,14 @@ class Leaves:
         return "\n".join(_without_short(line, short) for line in hide(text, self.secrets).split("\n"))
 
     def hidden(self, value: Any) -> Any:
-        """Return plain data, for example observed objects, without the secrets of the arguments."""
+        """Return an observation or a request without the secrets of the arguments, which its explanations may quote."""
         if not self.secrets:
             return value
-        return with_leaves(value, lambda leaf: self.hide(leaf) if isinstance(leaf, str) else leaf)
+        if isinstance(value, Mapping):
+            return {key: item if key in _READ_BY_PROGRAMS else self.hidden(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.hidden(item) for item in value]
+        return self.hide(value) if isinstance(value, str) else value
 
 
 def path_of(place: ValuePath) -> str:
@@ -175,18 +197,23 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def another(value: Any) -> Any:
+def another(value: Any, number: int = 0) -> Any:
     """Return another value of the same form: what takes the one takes the other, wherever that can be said.
 
-    >>> another("hard"), another("/data"), another(7), another("250m")
-    ('soft', '/changed-leaf', 8, 'changed-leaf')
+    Args:
+        value: A value.
+        number: Texts and numbers with different ones differ by more than their values do.
+
+    >>> another("hard"), another("/data"), another(7), another("250m"), another("a", 2), another(7, 2)
+    ('soft', '/changed-leaf', 8, 'changed-leaf', 'changed-leaf-2', 10)
     """
     if isinstance(value, Unknown):
         return replace(value, second=True)
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):
-        return value + 1 if value + 1 != value else value / 2
+        other = value + 1 + number
+        return other if other != value else value / 2
     if not isinstance(value, str) or isinstance(value, Enum) or not value:
         return value
     if value in _OTHER_WORD:
@@ -195,8 +222,9 @@ def another(value: Any) -> Any:
     if whole.isdecimal() and (fraction.isdecimal() or not dot):
         # The first digit: the last one of a long fraction may not count.
         return f"{9 - int(value[0]) or 7}{value[1:]}"
-    other = "changed-leaf" if value != "changed-leaf" else "changed-leaf-2"
-    return f"/{other}" if value.startswith("/") else other
+    text = f"changed-leaf-{number}" if number else "changed-leaf"
+    text = f"/{text}" if value.startswith("/") else text
+    return text if text != value else f"{text}-other"
 
 
 def _without_short(line: str, secrets: Set[str]) -> str:

@@ -241,6 +241,8 @@ class Construction:
         resolved = await self.leaves.resolve(self.given)
         await self._jobs.wait_for(self.component, [*self.depends_on, *self.leaves.resources])
         self.args = read_args(self.name, resolved, self.scheduler, self.spec)
+        # By their names in Python, also where they are one Output.
+        self.given = {snake_case(str(key)): self.given[key] for key in resolved}
 
     async def _register(
         self,
@@ -373,7 +375,8 @@ class Construction:
 
 def _names_objects(place: ValuePath) -> bool:
     """Return whether a value is part of names of objects, or is their number. Pulumi cannot hide these."""
-    return place == ("job_name",) or (place[:1] == ("roles",) and place[2:] in (("name",), ("num_replicas",)))
+    names = tuple(snake_case(str(part)) for part in place)
+    return names == ("job_name",) or (names[:1] == ("roles",) and names[2:] in (("name",), ("num_replicas",)))
 
 
 def spec_of(app: Any) -> JobSpec:

@@ -4,7 +4,7 @@ In Python, `images.patched_image` does the same without a resource.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -115,7 +115,10 @@ class PatchedImage(CheckedCall):
             planned.set_result(None)
             outputs |= dict.fromkeys(("reference", "digest"), pulumi.output.UNKNOWN)
             if plan is not None:
-                outputs |= await asyncio.to_thread(_build, plan)
+                outputs |= await asyncio.to_thread(_build, plan, leaves.hide)
+            if not leaves.secret_arguments.isdisjoint(("base", "repository")):
+                # Without a repository the image is named after its base.
+                outputs["reference"] = pulumi.Output.secret(outputs["reference"])
             self.register_outputs(dict(outputs))
         except Exception as error:
             refused: Exception = error
@@ -167,9 +170,9 @@ def _plan(request: _Request) -> ImagePlan:
     return plan_patch(values.pop("base"), values.pop("workspace"), values.pop("repository"), **values)
 
 
-def _build(plan: ImagePlan) -> dict[str, Any]:
+def _build(plan: ImagePlan, hide: Callable[[str], str]) -> dict[str, Any]:
     """Return the outputs of an image; in `up` build and push it if it is missing."""
-    digests = build_in_up([plan])
+    digests = build_in_up([plan], hide)
     if pulumi.runtime.is_dry_run() and not digests and plan.repository is not None:
         digests = known_digests([plan.reference])
     return {"reference": plan.pod_reference, "digest": digests.get(plan.pod_reference, pulumi.output.UNKNOWN)}

@@ -135,6 +135,20 @@ def test_values_of_build_arguments_are_texts_and_in_no_state(engine: Any, images
     assert "hunter22" not in repr([item.inputs for item in engine.mocks.resources])
 
 
+@pytest.mark.parametrize("preview", [True, False])
+def test_a_secret_repository_is_secret_in_the_name_of_the_image_and_in_no_line(
+    engine: Any, images: Images, given: Any, monkeypatch: pytest.MonkeyPatch, preview: bool
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda text, *_: said.append(text))
+    inputs = {**given, "repository": pulumi.Output.secret(REPOSITORY)}
+    image = run(engine, lambda: PatchedImage("image", inputs), preview=preview)
+    assert engine.value(image.reference).startswith(REPOSITORY)
+    assert engine.loop.run_until_complete(image.reference.is_secret())
+    assert not engine.loop.run_until_complete(image.digest.is_secret())
+    assert REPOSITORY not in "".join(said)
+
+
 def test_several_folders_have_places(engine: Any, images: Images, given: Any, tmp_path: Path) -> None:
     alone = engine.value(run(engine, lambda: PatchedImage("image", given)).reference)
     placed = {**given, "workspace": {str(tmp_path): None}}

@@ -290,11 +290,14 @@ def test_only_the_namespace_of_a_record_is_secret(engine: Any, registered: list[
     assert [place for place, is_hidden in record.items() if is_hidden] == [("namespace",)]
 
 
-def test_names_that_are_secret_are_warned_about(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["job_name", "jobName"])
+def test_names_that_are_secret_are_warned_about(engine: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: said.append(text))
-    engine.run(lambda: VolcanoTrainingJob("train", {**volcano(), "job_name": pulumi.Output.secret("train-hidden")}))
-    assert any("job_name" in text and "shows" in text and "train-hidden" not in text for text in said)
+    given = volcano()
+    del given["job_name"]
+    engine.run(lambda: VolcanoTrainingJob("train", {**given, name: pulumi.Output.secret("train-hidden")}))
+    assert any(name in text and "shows" in text and "train-hidden" not in text for text in said)
 
 
 def test_random_sets_of_secret_leaves_are_marked(engine: Any, registered: list[Any]) -> None:
@@ -313,6 +316,39 @@ def test_random_sets_of_secret_leaves_are_marked(engine: Any, registered: list[A
         changed = table(registered)
         bad = {key for key, (value, secret) in marked.items() if not secret and changed.get(key, (None,))[0] != value}
         assert {key for key in bad if not is_digest(key)} == set(), chosen
+
+
+def test_the_difference_of_two_secret_numbers_is_secret(engine: Any, registered: list[Any]) -> None:
+    given = volcano(reserved_memmb=pulumi.Output.secret(1000))
+    given["roles"][0]["resource"]["memory_mb"] = pulumi.Output.secret(8000)
+    engine.run(lambda: VolcanoTrainingJob("train", given))
+    amounts = [secret for value, secret in table(registered).values() if value == "7000M"]
+    assert amounts
+    assert all(amounts)
+
+
+def test_two_secrets_of_one_kind_hide_no_more_than_themselves(engine: Any, registered: list[Any]) -> None:
+    given = volcano()
+    for mount in given["roles"][0]["mounts"]:
+        mount["dst"] = pulumi.Output.secret(mount["dst"])
+    engine.run(lambda: VolcanoTrainingJob("train", given))
+    hidden = {value for key, (value, secret) in table(registered).items() if secret and key[-1] != "spec"}
+    assert {"/mnt/data", "/mnt/keys"} <= hidden
+    assert not {"default", "registry.example.com/app:1"} & hidden
+
+
+@pytest.mark.parametrize("value", ["SUBMITTED", "Submitted", "Admitted", "Unknown", "live"])
+def test_a_secret_that_is_a_word_of_the_observation_leaves_it_readable(
+    engine: Any, registered: list[Any], value: str
+) -> None:
+    def observed(token: Any) -> dict[Place, Any]:
+        given = volcano()
+        given["roles"][0]["env"]["TOKEN"] = token
+        registered.clear()
+        engine.run(lambda: VolcanoTrainingJob("train", given))
+        return {key: found for key, (found, _) in table(registered).items() if "observed" in key}
+
+    assert observed(pulumi.Output.secret(value)) == observed("another")
 
 
 WRONG: tuple[Callable[[Any], Any], ...] = (

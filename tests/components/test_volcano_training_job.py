@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -983,6 +984,16 @@ def test_the_kubeconfig_of_the_arguments_makes_a_provider_that_hides_it(engine: 
     provider = engine.mocks.one("pulumi:providers:kubernetes")
     assert pulumi.runtime.rpc._special_secret_sig in repr(provider.inputs["kubeconfig"])
     assert engine.mocks.one(JOB).provider.endswith("::train-kubernetes-id")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [lambda: {**args(), "kubeContext": "c"}, lambda: pulumi.Output.from_input({**args(), "kube_context": "c"})],
+    ids=["camel case", "one Output"],
+)
+def test_the_context_makes_a_provider_in_whatever_form_it_is_given(engine: Any, given: Callable[[], Any]) -> None:
+    engine.run(lambda: VolcanoTrainingJob("train", given()))
+    assert engine.mocks.one("pulumi:providers:kubernetes").inputs["context"] == "c"
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,6 @@ class AppWork:
     """When its stack was last written. None: not by this process."""
     failing_since: float | None = None
     """Since when its stack cannot be written. None: it can."""
-    locked_at: float | None = None
-    """When a lock of another process was last seen on its stack. None: none since it was last written."""
     passed: tuple[str | None, str | None] | None = None
     """Uid and archive of the app when its pods were passed to the archiver. None: they were not."""
     not_before: float = 0.0

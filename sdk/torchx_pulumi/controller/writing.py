@@ -181,6 +181,8 @@ class StackWriter:
         self._guard = threading.Lock()
         self._writing: set[StackRef] = set()
         """Stacks that a thread writes."""
+        self._locked_at: dict[StackRef, float] = {}
+        """When a lock of another process was last seen on a stack, until it was left alone long enough."""
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """Backend and outcome of writes, `error` for a defect, to their number since the start."""
 
@@ -261,11 +263,17 @@ class StackWriter:
                 self._shared.queue_of(key).add(key, BUSY_S)
                 return
             self._writing.add(app.place)
+        others: list[tuple[TrackedApp, StackChange]] = []
+
+        def waiting() -> list[StackChange]:
+            # Looked at once, also where the write is tried again.
+            others.extend([] if others else self._waiting_with(app))
+            return [change for _, change in others]
+
         try:
-            if work.locked_at is not None and not self._is_quiet(app, has_ended=has_ended):
+            if app.place in self._locked_at and not self._is_quiet(app, has_ended=has_ended):
                 return
-            others = self._waiting_with(app)
-            written = self._record(app, look, [change for _, change in others])
+            written = self._record(app, look, waiting)
         finally:
             with self._guard:
                 self._writing.discard(app.place)
@@ -290,7 +298,7 @@ class StackWriter:
         else:
             self._deferred(app, has_ended=has_ended)
 
-    def _record(self, app: TrackedApp, look: Look, also: list[StackChange]) -> Written:
+    def _record(self, app: TrackedApp, look: Look, also: Callable[[], list[StackChange]]) -> Written:
         outcome, change = "error", StackChange(uid=app.uid or "", look=look)
         try:
             program_stacks = self._shared.settings.program_stacks
@@ -303,15 +311,16 @@ class StackWriter:
 
     def _is_quiet(self, app: TrackedApp, *, has_ended: bool) -> bool:
         """Return whether no foreign lock was seen for a while. If one was, the app is queued again."""
-        work = self._shared.work_of(app.key)
         if self._is_locked(app):
+            # The lock may be of one of our own processes, which has ended since it was seen.
+            self._shared.driver.clear_dead_locks(app.backend, app.place)
             self._deferred(app, has_ended=has_ended)
             return False
-        left_s = (work.locked_at or 0.0) + self._timing.quiet_s - self._shared.clock()
+        left_s = self._locked_at[app.place] + self._timing.quiet_s - self._shared.clock()
         if left_s > 0:
             self._shared.queue_of(app.key).add(app.key, left_s)
             return False
-        work.locked_at = None
+        del self._locked_at[app.place]
         return True
 
     def _is_locked(self, app: TrackedApp) -> bool:
@@ -359,7 +368,7 @@ class StackWriter:
         since = work.failing_since = now if work.failing_since is None else work.failing_since
         longest_s = self._timing.longest_retry_s
         if self._is_locked(app):
-            work.locked_at = now
+            self._locked_at[app.place] = now
             if has_ended and now - since < LOCKED_S:
                 longest_s = self._timing.locked_retry_s
         self._shared.queue_of(app.key).retry(app.key, longest_s)

@@ -7,6 +7,7 @@ message contains no value that can be secret.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -117,7 +118,7 @@ def hide(text: str, secrets: Iterable[str]) -> str:
     "found '[secret]' and [secret], no '[secret]'"
     """
     given = [secret for secret in secrets if secret]
-    forms = {form for secret in given if len(secret) >= SHORTEST for form in encodings(secret)}
+    forms = {form for secret in given if len(secret) >= SHORTEST for form in _forms(secret)}
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
     for short in (secret for secret in given if len(secret) < SHORTEST):
@@ -163,6 +164,12 @@ def yaml_problem(error: Exception) -> str:
         # In these messages, the quotes contain a word of the text; in others, what YAML expected.
         said = re.sub(r"'[^']*'|\"[^\"]*\"", "...", said)
     return said
+
+
+@functools.lru_cache(maxsize=256)
+def _forms(secret: str) -> frozenset[str]:
+    """Return the encodings of a secret. An observation has hundreds of texts, each of which is searched for it."""
+    return frozenset(encodings(secret))
 
 
 def encodings(secret: str) -> Iterator[str]:

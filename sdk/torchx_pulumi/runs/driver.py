@@ -163,7 +163,7 @@ class Driver(Protocol):
         place: StackRef,
         change: StackChange,
         *,
-        also: Sequence[StackChange] = (),
+        also: Callable[[], Sequence[StackChange]] = tuple,
         program_stacks: bool = False,
     ) -> Written:
         """Write as `record` does, to the stack at a place; the stack is not searched elsewhere.
@@ -171,7 +171,8 @@ class Driver(Protocol):
         Args:
             place: The stack.
             change: What was read, observed earlier or requested.
-            also: The same of other runs in the stack. They are written if `change` is, and the outcome is that of it.
+            also: Returns the same of other runs in the stack; called only if `change` can be written. They are written
+                with it, and the outcome is that of `change`.
             program_stacks: Write also to the stack of a user's own program.
         """
         ...
@@ -188,10 +189,14 @@ class Driver(Protocol):
         """
         ...
 
-    def clear_dead_locks(self, backend: str) -> bool:
+    def clear_dead_locks(self, backend: str, place: StackRef | None = None) -> bool:
         """Remove locks on stacks of a backend that were taken by own processes which are known to have ended.
 
         Starts no process. Locks of other users, machines and pods stay.
+
+        Args:
+            backend: Its URL.
+            place: The stack whose locks are looked at. None: all stacks of the backend.
 
         Returns:
             Whether the locks could be looked at; also True where only the engine can.

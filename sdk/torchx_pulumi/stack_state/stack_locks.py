@@ -244,18 +244,24 @@ def clear_locks(store: Store, folder: str, is_dead: Callable[[Lock], bool]) -> l
     return stay
 
 
-def clear_dead_locks(store: Store, backend: str, owned: Callable[[StackRef], OwnedLocks]) -> None:
-    """Remove our own locks that are not held any more from all stacks of a backend.
+def clear_dead_locks(
+    store: Store, backend: str, owned: Callable[[StackRef], OwnedLocks], only: StackRef | None = None
+) -> None:
+    """Remove our own locks that are not held any more from the stacks of a backend.
 
     Args:
         store: Its files.
         backend: Its URL.
         owned: Returns the notes of our own locks on a stack.
+        only: The stack whose locks are looked at. None: all.
     """
-    for folder in sorted({path.rpartition("/")[0] for path in store.paths(LOCKS)}):
-        project, _, stack = folder.rpartition("/")
-        notes = owned(StackRef(backend=backend, project=project, stack=stack))
-        clear_locks(store, f"{LOCKS}/{folder}", notes.is_dead)
+    places = [] if only is None else [only]
+    if only is None:
+        folders = sorted({path.rpartition("/")[0] for path in store.paths(LOCKS)})
+        names = (folder.rpartition("/") for folder in folders)
+        places = [StackRef(backend=backend, project=project, stack=stack) for project, _, stack in names]
+    for place in places:
+        clear_locks(store, lock_folder(place), owned(place).is_dead)
 
 
 def read_locked_message(text: str) -> list[Lock]:

@@ -149,7 +149,7 @@ class FakeDriver:
         place: StackRef,
         change: StackChange,
         *,
-        also: Sequence[StackChange] = (),  # noqa: ARG002 - a stack has one app
+        also: Callable[[], Sequence[StackChange]] = tuple,  # noqa: ARG002 - a stack has one app
         program_stacks: bool = False,  # noqa: ARG002 - every stack is that of an app
     ) -> Written:
         """Write what is known of a run to the output `torchx` of the stack at a place."""
@@ -180,9 +180,9 @@ class FakeDriver:
         del self.stacks[known]
         return Forgotten.REMOVED
 
-    def clear_dead_locks(self, backend: str) -> bool:
+    def clear_dead_locks(self, backend: str, place: StackRef | None = None) -> bool:
         """Do nothing: no process of this driver leaves a lock."""
-        del backend
+        del backend, place
         return True
 
     def answer(self, entry: RunEntry) -> Answer | None:

@@ -120,7 +120,7 @@ class AutomationDriver:
         place: StackRef,
         change: StackChange,
         *,
-        also: Sequence[StackChange] = (),
+        also: Callable[[], Sequence[StackChange]] = tuple,
         program_stacks: bool = False,
     ) -> Written:
         """Write what is known of a run to a stack by its name; see `torchx_pulumi.runs.driver.Driver`."""
@@ -160,12 +160,12 @@ class AutomationDriver:
             shutil.rmtree(self._work(place), ignore_errors=True)
         return outcome
 
-    def clear_dead_locks(self, backend: str) -> bool:
+    def clear_dead_locks(self, backend: str, place: StackRef | None = None) -> bool:
         """Remove the locks of own processes that have ended; see `torchx_pulumi.runs.driver.Driver`."""
         try:
             store = self._store(backend)
             if store is not None:
-                clear_dead_locks(store, backend, self._owned)
+                clear_dead_locks(store, backend, self._owned, place)
         except (OSError, ValueError, DeployError) as error:
             logger.debug("locks of backend %s are not looked at yet: %s", backend, error)
             return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +42,7 @@ def write_status(
     change: StackChange,
     owned: OwnedLocks,
     *,
-    also: Sequence[StackChange] = (),
+    also: Callable[[], Sequence[StackChange]] = tuple,
     program_stacks: bool = False,
 ) -> Written:
     """Write what is known of a run to the outputs of its stack and component, as judged under the lock of the stack.
@@ -52,7 +52,8 @@ def write_status(
         place: The stack.
         change: What was read, observed earlier or requested.
         owned: Notes of our own locks on the stack; the lock of a killed process is removed.
-        also: What is known of other runs in the stack; written if the change is.
+        also: Returns what is known of other runs in the stack; called only if the change can be written, and written
+            with it.
         program_stacks: Write also to the stack of a user's own program.
     """
     try:
@@ -71,7 +72,7 @@ def _write(
     place: StackRef,
     change: StackChange,
     owned: OwnedLocks,
-    also: Sequence[StackChange],
+    also: Callable[[], Sequence[StackChange]],
     *,
     program_stacks: bool,
 ) -> Written | None:
@@ -84,16 +85,17 @@ def _write(
         # The change is made for the state that is read here, and written only if the state is the same under the lock.
         checkpoint = parse_checkpoint(decode_checkpoint(before.data, path))
         written = changed(checkpoint, change, program_stacks=program_stacks)
-        if written.outcome is Recorded.WRITTEN:
-            others = {one.uid: changed(checkpoint, one, program_stacks=program_stacks).answer for one in also}
-            written = replace(written, also={uid: answer for uid, answer in others.items() if answer is not None})
-        packed = encode_checkpoint(checkpoint, path) if written.outcome is Recorded.WRITTEN else b""
     except DAMAGED as error:
-        # Cut off, or an old engine is writing it in place.
-        logger.debug("checkpoint %s cannot be read: %s", path, error)
-        return Written(outcome=Recorded.DEFERRED)
+        return _damaged(path, error)
     if written.outcome is not Recorded.WRITTEN:
         return written
+    more = also()
+    try:
+        others = {one.uid: changed(checkpoint, one, program_stacks=program_stacks).answer for one in more}
+        written = replace(written, also={uid: answer for uid, answer in others.items() if answer is not None})
+        packed = encode_checkpoint(checkpoint, path)
+    except DAMAGED as error:
+        return _damaged(path, error)
     # The check, the write and the release.
     requests = 4 if store.keeps_backups else 3
     with stack_lock(store, place, owned) as has_time:
@@ -113,6 +115,12 @@ def _write(
         store.write(path, packed, replaces=before)
     logger.debug("stack %s: what is known of its run is written", place.stack)
     return written
+
+
+def _damaged(path: str, error: Exception) -> Written:
+    # Cut off, or an old engine is writing it in place.
+    logger.debug("checkpoint %s cannot be read: %s", path, error)
+    return Written(outcome=Recorded.DEFERRED)
 
 
 def _too_slow(place: StackRef) -> Written:

@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import random
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -25,12 +26,13 @@ from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.model.codec import to_json
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.stack_locks import lock_folder
-from torchx_pulumi.storage.owners import POD_VARIABLE
+from torchx_pulumi.storage.owners import POD_VARIABLE, local_process
 from torchx_pulumi.testing import FakeCluster
 
 from tests.unit.controller.lagging import Lagging
@@ -198,6 +200,52 @@ def test_after_an_update_a_stack_is_left_to_the_next_command_of_its_pipeline(wor
         gone = time.monotonic()
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
         assert time.monotonic() - gone > 0.7
+
+
+def test_a_lock_whose_process_ends_while_the_stack_waits_for_it_is_removed(world: World) -> None:
+    app = world.launch("train-1")
+    lock = world.root / "backend" / lock_folder(app.entry.place) / "of-ours.json"
+    lock.parent.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "60"]) as holder:
+        owner = local_process(holder.pid)
+        taken = {"pid": owner.pid, "username": getpass.getuser(), "hostname": owner.host, "owner": to_json(owner)}
+        lock.write_text(json.dumps({**taken, "timestamp": datetime.now().astimezone().isoformat()}))
+        driver = Writes(world)
+        with world.controller(driver=driver):
+            world.phase(app, "Completed", succeeded=1)
+            wait_for(lambda: bool(driver.outcomes))
+            holder.kill()
+            holder.wait()
+            wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+    assert not lock.exists()
+
+
+def test_an_update_that_one_app_met_keeps_all_apps_of_the_stack_from_it_for_a_while(world: World) -> None:
+    apps = [world.create(world.plan(f"train-{number}", project="mine")) for number in range(2)]
+    first, second = apps
+    whole = checkpoint(first, program=True)
+    urn = urn_of(first.entry.place, "volcano", second.name)
+    whole["checkpoint"]["latest"]["resources"] += component(second, urn, program=True)
+    first.path.parent.mkdir(parents=True)
+    first.path.write_text(json.dumps(whole))
+    lock = world.root / "backend" / lock_folder(first.entry.place) / "of-somebody.json"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("{}")
+
+    def states() -> list[str]:
+        found = json.loads(first.path.read_text())["checkpoint"]["latest"]["resources"]
+        return [item["outputs"]["observed"]["state"] for item in found if "torchx:index" in item["type"]]
+
+    driver = Writes(world)
+    with world.controller(driver=driver, timing=replace(FAST, quiet_s=2.0), program_stacks=True):
+        world.phase(first, "Completed", succeeded=1)
+        wait_for(lambda: bool(driver.outcomes))
+        time.sleep(0.3)
+        lock.unlink()
+        world.phase(second, "Completed", succeeded=1)
+        time.sleep(1.0)
+        assert states() == ["SUBMITTED"] * 2
+        wait_for(lambda: states() == ["SUCCEEDED"] * 2)
 
 
 def test_the_last_state_of_a_deleted_job_object_is_its_end(world: World) -> None:

@@ -20,7 +20,7 @@ from torchx_pulumi.planning.checks.values import (
 )
 from torchx_pulumi.planning.layout import task_counts, tasks_per_role, texts, uses_replica_id
 from torchx_pulumi.planning.macros import RANK0_HOST_ENV
-from torchx_pulumi.schedulers.volcano.names import MAX_PER_TASK, longest_tail, task_env
+from torchx_pulumi.schedulers.volcano.names import MAX_PER_TASK, longest_tail, pod_name, task_env
 from torchx_pulumi.schedulers.volcano.options import GangMode, NetworkTopology, VolcanoOptions
 
 MANY_PODS = 100
@@ -137,6 +137,10 @@ def volcano_differences(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]
     if all(count == 1 for count in counts.values()):
         return
     same = {variable for task, count in counts.items() if count == 1 for variable in task_env(task)}
+    dns_names = names.role_names([role.name for role in spec.roles])
+    pods = re.compile("|".join(rf"-{re.escape(name)}-\d+-0(?!\d)" for name in dns_names))
+    # The first pod of a task has the same name in both layouts.
+    kept = {pod_name("", task) for task in counts}
     for position, role in enumerate(spec.roles):
         if position == 0 and role.num_replicas > 1 and uses_replica_id(role):
             yield (
@@ -150,6 +154,9 @@ def volcano_differences(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]
             for name in dict.fromkeys(_OF_TASK.findall(text)):
                 if name not in same:
                     yield f"roles[{position}].{path} uses {name}, which is that of a task and not of a replica"
+            for pod in dict.fromkeys(pods.findall(text)):
+                if pod not in kept:
+                    yield f"roles[{position}].{path} names <job>{pod}, the pod of a replica that is a task of its own"
     for plugin in options.job_plugins:
         if plugin not in _PLUGINS_OF_PODS:
             yield f"options.plugins has {plugin}, which goes by tasks"

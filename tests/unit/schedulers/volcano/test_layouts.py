@@ -51,6 +51,13 @@ JOIN = "__join__:containers:name"
         ([{"entrypoint": "$(VC_TASK_INDEX)"}], ["roles[0].entrypoint uses VC_TASK_INDEX"]),
         ([{}, {"env": {"HOSTS": "VC_READER_${replica_id}_HOSTS"}}], ["roles[1].env['HOSTS'] uses VC_READER_12_HOSTS"]),
         ([{"args": ["cat /etc/volcano/trainer-1.host"]}], ["roles[0].args[0] uses /etc/volcano"]),
+        ([{"args": ["${app_id}-trainer-0-0.${app_id},${app_id}-trainer-1-0.${app_id}"]}, {}], []),
+        ([{"args": ["${app_id}-trainer-2-0.${app_id}"]}], ["roles[0].args[0] names <job>-trainer-2-0"]),
+        ([{"env": {"PS": "job-reader-1-0.job:1"}}, {}], ["roles[0].env['PS'] names <job>-reader-1-0"]),
+        (
+            [{}, {**NUMBERED, "args": ["${app_id}-reader-${replica_id}-0"]}],
+            ["roles[1].args[0] names <job>-reader-12-0"],
+        ),
         (
             [{"env": {"I": "[FIELD_PATH]metadata.labels['volcano.sh/task-index']"}}],
             ["roles[0].env['I'] uses volcano.sh/task-index"],
