@@ -79,11 +79,15 @@ class ClusterWatch:
         """The event with which a watch ended for good. None: they all go on."""
         for plural, path in PATHS.items():
             place = path.format(namespace=namespace)
-            with contextlib.suppress(urllib.error.HTTPError):  # 404: the cluster does not have the kind
+            try:
                 version = server.ask("GET", f"{place}?limit=1")["metadata"]["resourceVersion"]
-                thread = threading.Thread(target=self._follow, args=(plural, place, version), daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            except urllib.error.HTTPError as error:
+                # 404: the cluster does not have the kind.
+                error.close()
+                continue
+            thread = threading.Thread(target=self._follow, args=(plural, place, version), daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def events(self, plural: str, name: str) -> Sequence[Seen]:
         """Return the events of an object, oldest first."""

@@ -123,7 +123,8 @@ class Pods:
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
                 return int(answer.status), answer.read().decode()
         except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+            with error:
+                return error.code, error.read().decode()
 
     def read(self, pod: dict[str, Any], path: str) -> str:
         """Return the body of an answer to somebody who has the token."""

@@ -75,9 +75,11 @@ class Api:
 
     def log_if_any(self, app: str, **query: Any) -> list[str]:
         """Return the lines of a log. Empty: it cannot be read at this moment, for example while its container goes."""
-        with contextlib.suppress(urllib.error.HTTPError):
+        try:
             return self.log(app, **query)
-        return []
+        except urllib.error.HTTPError as error:
+            error.close()
+            return []
 
     def first_line(self, app: str) -> bytes:
         """Follow a log up to its first line, and go away. Empty: as many are read as may be."""
@@ -87,6 +89,7 @@ class Api:
         except urllib.error.HTTPError as error:
             if error.code != 503:
                 raise
+            error.close()
             return b""
 
     def refusal(self, app: str, **query: Any) -> tuple[int, str]:
