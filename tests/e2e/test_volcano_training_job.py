@@ -61,6 +61,8 @@ def kill_between_writes(project: Project, process: subprocess.Popen[str]) -> Non
     """
     while process.poll() is None:
         os.killpg(process.pid, signal.SIGSTOP)
+        # A thread within a call of the system ends that call before it stops.
+        time.sleep(0.05)
         if project.checkpoint_is_whole():
             break
         os.killpg(process.pid, signal.SIGCONT)
