@@ -22,8 +22,8 @@ LONGEST = (
 """Groups of real tests that take longest; they begin first, so that no worker is left alone with one in the end."""
 
 LEFT_OPEN = "ignore:unclosed <socket.socket:ResourceWarning"
-"""For real tests: a worker runs those of many files, and a socket that one of them left open is found during another one,
-which says nothing about it. In tests without the mark `e2e` an open socket is an error."""
+"""For real tests: a worker runs those of many files, and a socket that one of them left open is found during another
+one, which says nothing about it. In tests without the mark `e2e` an open socket is an error."""
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups when its own turn comes
