@@ -84,7 +84,7 @@ def updates(backend: Path, seconds: float) -> None:
     found, looks = {"first update": [0, 0], "the next one": [0, 0]}, [0, 0]
 
     def look() -> None:
-        """Look at random stacks without taking their locks, as often as that disturbs nobody."""
+        """Look for locks on random stacks, at most 1,000 times a second, and take none."""
         while time.monotonic() < end:
             folder = backend / ".pulumi/locks/organization/mine" / random.choice(stacks)
             with guard:

@@ -1,8 +1,8 @@
 """Component arguments of any language as typed values.
 
 Other languages send 2.0 for 2, numbers and booleans for texts, camelCase in nested objects, and `{}` for a nested
-object that was an Output. What stands in the place of a value that is not known in a preview depends on the field, so
-that the plan of the preview passes the rules. Stand-ins are made here only, and no stored state has them.
+object that was an Output. An unknown value of a preview gets a stand-in that depends on its field, so that the plan of
+the preview passes the rules. Only this module makes stand-ins, and no stored state has them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torchx_pulumi_components import args as shapes
 from torchx_pulumi_components.input_resolution import Unknown, with_leaves
 
 STAND_IN = "unknown-leaf-"
-"""Beginning of the texts that stand for unknown ones; valid in images, names and values."""
+"""Beginning of the stand-ins for texts; valid in images, names and values."""
 
 _BYTES = (bytes, bytearray, memoryview)
 _NO_TEXT = (Mapping, list, tuple, Set, *_BYTES)
@@ -67,10 +67,10 @@ _NUMBER_STAND_INS: Mapping[str, tuple[int, int]] = {
     # Not every variant takes retries.
     "max_retries": (0, 3),
 }
-"""Stand-ins of numbers that are not known: two values, such that differences of numbers stay positive."""
+"""Stand-ins for unknown numbers: two values, such that differences of numbers stay positive."""
 
 _ANY_NUMBER_STAND_IN = (1000, 3000)
-"""Stand-ins of all other numbers: larger than the reserved amounts, and valid as a port."""
+"""Stand-ins for all other numbers: larger than the reserved amounts, and valid as a port."""
 
 _KEY_STAND_INS: Mapping[str, str] = {"devices": f"example.com/{STAND_IN}k", "capabilities": INSTANCE_TYPE}
 """Field to the key of the other value of a mapping that is not known."""
@@ -263,7 +263,7 @@ def _stand_in(value: Unknown) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return data of any form without floats that are whole, and with texts for what is not known."""
+    """Return nested data with integers for whole floats and stand-ins for unknown values."""
     return whole_numbers(with_leaves(value, lambda leaf: _stand_in(leaf) if isinstance(leaf, Unknown) else leaf))
 
 

@@ -49,7 +49,7 @@ def connect(
         kubeconfig: Contents or path. None: Pulumi's configuration, then the ambient one.
         context: None: Pulumi's configuration, then the current one.
         connections: Those of the program, by kubeconfig and context. A new one is added.
-        known: False: kubeconfig or context is not known before `up`.
+        known: Kubeconfig and context are known. False: a preview, and only `up` knows them.
         own_provider: The program chose a Kubernetes provider, whose cluster is not known here.
 
     Returns:

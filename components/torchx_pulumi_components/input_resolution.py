@@ -1,4 +1,4 @@
-"""Outputs among the arguments: resolve them to a tree in which each leaf says whether it is secret or not yet known.
+"""Outputs among the arguments: resolve them to a tree in which each leaf says whether it is secret or unknown.
 
 The decision about a job needs the values of its fields, so a component waits for them (docs/decisions/0004). From the
 tree come the arguments as they are, and the arguments with other values in the secret or in the unknown leaves. What is
@@ -31,13 +31,11 @@ _WORDS = (
 _OTHER_WORD = {word: other for pair in _WORDS for word, other in (pair, pair[::-1])}
 """A valid word of a field with few values to another one."""
 
-
 _READ_BY_PROGRAMS = frozenset(
     {"state", "phase", "reason", "type", "status", "source", "kind", "action", "uid", "resource_version"}
     | {"at", "since", "observed_at", "queued_at", "started_at", "finished_at"}
 )
 """Fields of an observation or a request whose values are made of no argument. A secret may be the same by chance."""
-
 
 ValuePath = tuple[str | int, ...]
 """Where a value is in the arguments: keys and positions."""
@@ -45,10 +43,10 @@ ValuePath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A value that is not known in a preview. A reader of arguments chooses what stands in its place (`arg_values`)."""
+    """A value that only `up` knows. `arg_values` chooses its stand-in for a preview."""
 
     number: int
-    """Number of the value among those that are not known."""
+    """Number of the value among the unknown ones."""
     second: bool = False
     """It stands for another value than the first one does."""
 
@@ -68,7 +66,7 @@ class Leaves:
     tree: Any = None
     """The arguments as they are nested, with a `Leaf` in place of each value."""
     unknown: int = 0
-    """Number of values that are not known."""
+    """Number of unknown values."""
     secret_places: list[ValuePath] = field(default_factory=list)
     """Places of the secret leaves."""
     secrets: set[str] = field(default_factory=set)
@@ -127,7 +125,7 @@ class Leaves:
         return self._made(change)
 
     def other(self) -> Any:
-        """Return the arguments with the second stand-in for every value that is not known."""
+        """Return the arguments with the second stand-in for every unknown value."""
         return self._made(lambda leaf: another(leaf.value) if isinstance(leaf.value, Unknown) else leaf.value)
 
     def _made(self, make: Callable[[Leaf], Any]) -> Any:

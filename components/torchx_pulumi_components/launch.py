@@ -244,7 +244,7 @@ class LaunchPlanner:
         return ObservedObjects(job_object=dict(job))
 
     def _observe_wanted(self, name: str) -> ObservedObjects:
-        """Read the objects of a job of this name where the arguments want it. Empty: the namespace is not known yet."""
+        """Read the objects that have the name of the new job. Empty: only `up` knows the namespace."""
         args = self.args
         return ObservedObjects() if "namespace" in args.unknown else self._observe(args.options.namespace, name, None)
 
@@ -296,7 +296,7 @@ class LaunchPlanner:
         )
 
     def _kept_run(self, decision: Decision, last: RunRecord | None, desired: RunRecord, look: Look) -> RunRecord | None:
-        """Return the record of the run that stays and is planned as it was launched. None: there is none."""
+        """Return the record of the run that stays. None: a new run is launched, or a change is ignored."""
         if decision.action is Action.DONE_AND_GONE:
             return last
         if decision.action is not Action.KEEP:

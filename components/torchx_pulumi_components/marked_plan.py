@@ -107,7 +107,7 @@ def _is_same(value: Any, other: Any) -> bool:
 
 
 def unknown() -> pulumi.Output[Any]:
-    """Return an Output that is not known."""
+    """Return an unknown Output."""
     return pulumi.Output.from_input(pulumi.output.UNKNOWN)
 
 

@@ -122,7 +122,7 @@ class ProgramJobs:
         self._errors[component] = message
 
     def shared_reads(self, cluster: PodReader | None) -> PodReader | None:
-        """Return a cluster of which each answer about the cluster itself is read once, for all jobs and threads.
+        """Return a reader that asks for each fact about a cluster itself once, for all jobs and threads.
 
         Shared are its identity, the kinds that it serves, and objects without a namespace, for example queues. What
         does not exist is read again by the next job: a program may create it meanwhile. Everything in a namespace, and

@@ -86,12 +86,12 @@ def wait_for(awaitable: Any) -> Any:
 
 
 def is_protected(resource: pulumi.Resource | None) -> bool:
-    """Return whether a resource is protected, and its children with it. None: there is none."""
+    """Return whether a resource is protected, and with it its children. None: the stack, which is not."""
     return bool(getattr(resource, "_protect", None))
 
 
 async def former_urns(resource: pulumi.Resource | None) -> list[str]:
-    """Return the URNs that a resource had, by its aliases. None: there is none."""
+    """Return the former URNs of a resource, by its aliases. None: the stack, which has none."""
     return [str(await pulumi.Output.from_input(each).future()) for each in getattr(resource, "_aliases", ())]
 
 

@@ -31,7 +31,7 @@ class ParsedArgs:
     left_open: frozenset[str] = frozenset()
     """Options that are not given and are read from the cluster."""
     unknown: frozenset[str] = frozenset()
-    """Options that are not known before `up`; a text stands for each."""
+    """Options that only `up` knows. A stand-in is in the place of each."""
 
 
 def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec | None = None) -> ParsedArgs:

@@ -23,7 +23,7 @@ from torchx_pulumi_components.read_args import ParsedArgs
 
 
 def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, version: int) -> set[str]:
-    """Return the paths of the fields whose values are unknown: those that differ with other stand-ins.
+    """Return the paths of the unknown fields: those that differ with other stand-ins.
 
     Args:
         digests: Digests of the arguments.

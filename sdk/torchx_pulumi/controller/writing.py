@@ -6,6 +6,7 @@ Nothing is stored besides the stack. docs/decisions/0017 has the rules.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 from collections import Counter
@@ -263,17 +264,12 @@ class StackWriter:
                 self._shared.queue_of(key).add(key, BUSY_S)
                 return
             self._writing.add(app.place)
-        others: list[tuple[TrackedApp, StackChange]] = []
-
-        def waiting() -> list[StackChange]:
-            # Looked at once, also where the write is tried again.
-            others.extend([] if others else self._waiting_with(app))
-            return [change for _, change in others]
-
+        # Looked at once, also where the write is tried again.
+        others = functools.cache(lambda: self._waiting_with(app))
         try:
             if app.place in self._locked_at and not self._is_quiet(app, has_ended=has_ended):
                 return
-            written = self._record(app, look, waiting)
+            written = self._record(app, look, lambda: [change for _, change in others()])
         finally:
             with self._guard:
                 self._writing.discard(app.place)
@@ -282,7 +278,7 @@ class StackWriter:
         if written.outcome is Recorded.WRITTEN:
             self._success_at[app.backend] = self._shared.clock()
             self._reporter.end(f"writes {app.backend}", f"backend {app.backend}: stacks can be written again")
-            for other, known in others:
+            for other, known in others() if written.also else ():
                 if known.uid in written.also:
                     self._tracked.note_answer(other.key, written.also[known.uid])
                     self._note_written(other)

@@ -29,7 +29,7 @@ class TaskLayout(str, Enum):
     ROLE = "role"
     """Replicas that differ only in their index are one task with `replicas: n`."""
     AUTO = "auto"
-    """`role` above 10 replicas of the job, if it can have it and names nothing that changes; else above 100."""
+    """`role` above 10 replicas, or above 100 if the job names what shared tasks change; else `replica`."""
 
 
 Manifest = dict[str, Any]

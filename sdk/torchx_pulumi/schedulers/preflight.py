@@ -26,8 +26,7 @@ def preflight(
         cluster: The cluster of the launch.
         options: Options of the job.
         may_come: Names of options whose object the same deployment may create; these objects are not checked.
-        unknown: Names of options that are not known yet; their objects, and all in an unknown namespace, are not
-            checked.
+        unknown: Names of options that only `up` knows; their objects, and all in an unknown namespace, are not checked.
 
     Returns:
         Problems that prevent the launch, and warnings.

@@ -255,8 +255,9 @@ def clear_dead_locks(
         owned: Returns the notes of our own locks on a stack.
         only: The stack whose locks are looked at. None: all.
     """
-    places = [] if only is None else [only]
-    if only is None:
+    if only is not None:
+        places = [only]
+    else:
         folders = sorted({path.rpartition("/")[0] for path in store.paths(LOCKS)})
         names = (folder.rpartition("/") for folder in folders)
         places = [StackRef(backend=backend, project=project, stack=stack) for project, _, stack in names]

@@ -152,7 +152,7 @@ class AppLookup:
         return now
 
     def reread_or_known(self, entry: RunEntry) -> RunEntry | None:
-        """Do as `reread`, with a warning and the app as it is known where its backend cannot be read."""
+        """Return the app as `reread` does. If its backend cannot be read, warn and return it as it is known."""
         try:
             return self.reread(entry)
         except DeployError as error:

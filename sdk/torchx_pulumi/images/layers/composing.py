@@ -81,7 +81,7 @@ def compose(
     layers: list[Layer] = []
     history: list[dict[str, Any]] = []
     problems: list[str] = []  # why the daemon is needed
-    warnings: list[str] = []  # what the daemon does not do better
+    warnings: list[str] = []  # what the daemon does no better
     errors: list[str] = []  # what the user must change
     if own.get("OnBuild"):
         problems.append("the base has ONBUILD instructions, which need the builder docker")
