@@ -91,7 +91,9 @@ class HashCache:
     def save(self) -> None:
         """Write the used entries. Entries of deleted files are dropped."""
         if self._used != self._known:
-            write_cache(self._file, [json.dumps([_CACHE_VERSION, self._used], separators=(",", ":")).encode("ascii")])
+            # In pieces: the whole text would take as much memory as all entries of the workspace.
+            pieces = json.JSONEncoder(separators=(",", ":")).iterencode([_CACHE_VERSION, self._used])
+            write_cache(self._file, (piece.encode("ascii") for piece in pieces))
 
 
 def _noted(mark: Mark, digest: str) -> str:
