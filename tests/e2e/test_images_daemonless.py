@@ -227,6 +227,41 @@ def test_the_node_runs_what_the_dry_run_named_and_an_unchanged_workspace_costs_t
         cli.ours("delete", handle)
 
 
+def test_a_folder_that_would_hide_a_link_of_the_base_is_named_and_runs_in_a_folder_of_its_own(
+    registry: LocalRegistry,
+    workspace: Path,
+    cluster: Any,
+    pulumi_env: dict[str, str],
+    env: dict[str, str],
+    tmp_path: Path,
+    kubeconfig: Path,
+    namespace: str,
+) -> None:
+    if not cluster.images:
+        pytest.skip("the local cluster has no real node: no container can run")
+    base = f"{registry.address}/busybox:1"
+    crane("copy", str(cluster.images["busybox"]), base)
+    cli = TorchxCli({**pulumi_env, **env}, tmp_path, kubeconfig)
+    (workspace / "lib").mkdir()
+    (workspace / "lib/said.sh").write_text("echo from lib\n")
+
+    def run(builder: str, *words: str, code: int = 0) -> Said:
+        options = f"queue=default,namespace={namespace},image_repo={registry.address}/app,builder={builder}"
+        command = ("utils.sh", "--image", base, "sh", "lib/said.sh")
+        workspace_words = ("--workspace", f"file://{workspace}")
+        return cli.torchx("run", "-s", "pulumi_volcano", *workspace_words, *words, "-cfg", options, *command, code=code)
+
+    hides = "puts 'lib' of the workspace in the place of /lib"
+    assert hides in run("auto", "--dryrun").text
+    refused = run("registry", code=1).text
+    assert hides in refused
+    assert "Traceback" not in refused
+    (workspace / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nWORKDIR /app\nCOPY . .\n")
+    said = run("registry", "--wait", "--log")
+    assert "from lib" in said.text
+    cli.ours("delete", said.handle)
+
+
 def test_a_large_file_takes_little_memory(registry: LocalRegistry, workspace: Path, tmp_path: Path) -> None:
     put_image(f"{registry.address}/base", "1", BASE_LAYERS)
     with (workspace / "weights.bin").open("wb") as file:
