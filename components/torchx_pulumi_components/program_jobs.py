@@ -2,7 +2,7 @@
 
 Each job decides in a task of its own. The program waits for the tasks as it does for registrations. A job that is
 refused does not stop the others: the program ends with the errors of all jobs in one message, after everything else was
-registered. docs/decisions/0019 has the rules.
+registered. docs/decisions/0023 has the rules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page of a real controller on a phone: a job appears, its log is followed, its end arrives; nothing is reloaded.
 
-Run this module with the names of two files to write the screenshots of docs/controller.md.
+Run this module with the names of two files to write the screenshots of docs/controller-page.md.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_a_job_is_followed_on_a_phone(
 
 
 def write_screenshots(page_file: Path, log_file: Path) -> None:
-    """Write the screenshots of docs/controller.md: seven apps on a screen, and the log of one on a phone."""
+    """Write the screenshots of docs/controller-page.md: seven apps on a screen, and the log of one on a phone."""
     states = ["RUNNING", "RUNNING", "PENDING", "RUNNING", "FAILED", "SUCCEEDED", "SUCCEEDED"]
     reasons = {"PENDING": "Unschedulable", "FAILED": "OutOfMemory", "SUCCEEDED": "Completed"}
     log = Log([f"epoch 3, step {step}: loss {2.1 - step / 900:.4f}, 11{step % 97:02} tokens/s" for step in range(400)])

@@ -175,7 +175,8 @@ def test_the_controller(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: 
     (start,) = commands("docs/controller.md", "start", values)
     assert "0 apps in 0 stacks" in until_it_says("0 apps in 0 stacks", start, tmp_path, env)
     assert "stopped" in shell(commands("docs/controller.md", "once", values), tmp_path, env)
-    assert "0 apps would be forgotten" in shell(commands("docs/controller.md", "forget-dry-run", values), tmp_path, env)
+    dry_run = commands("docs/controller-operation.md", "forget-dry-run", values)
+    assert "0 apps would be forgotten" in shell(dry_run, tmp_path, env)
 
 
 def test_the_two_commands_are_what_continuous_integration_runs() -> None:

@@ -269,7 +269,7 @@ def test_a_link_of_the_base_is_followed_by_dockerd_and_replaced_by_a_node(world:
 def test_a_folder_in_the_place_of_a_link_of_the_base_replaces_it_on_dockerd_and_on_a_node(
     world: World, tmp_path: Path
 ) -> None:
-    """What docs/images.md says of a workspace with `bin/` on a base whose `/bin` is a link."""
+    """What docs/image-builders.md says of a workspace with `bin/` on a base whose `/bin` is a link."""
     for folder in ("bin", "link"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.txt").write_text("a")

@@ -30,7 +30,7 @@ def test_an_edit_runs_without_a_daemon(
         "queue=default": f"queue=default,namespace={namespace}",
         "python:3.12 python train.py": f"{image} sh /train.sh",
     }
-    (line,) = commands("docs/images.md", "other-schedulers", values)
+    (line,) = commands("docs/image-builders.md", "other-schedulers", values)
     (tmp_path / "code").mkdir()
 
     def run(text: str, *more: str) -> Said:

@@ -1,12 +1,10 @@
-"""Every link between the project's own pages, and every module that they name, exists."""
+"""Pages are short and in the index; every link between them, and every module that they name, exists."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -19,12 +17,40 @@ PAGES = sorted(
 )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_of_a_page_resolve(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
-    local = [target for target in targets if not target.startswith(("http://", "https://", "mailto:"))]
-    missing = [target for target in local if not (page.parent / target).exists()]
-    assert not missing, f"{page}: {missing}"
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)", re.sub(r"(?ms)^```.*?^```$", "", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_resolve() -> None:
+    missing = []
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
+            found = page.parent / target if target else page
+            if target.startswith(("http://", "https://", "mailto:")):
+                continue
+            if not found.exists() or (anchor and anchor not in anchors(found)):
+                missing.append((str(page.relative_to(ROOT)), f"{target}#{anchor}"))
+    assert missing == []
+
+
+LIMITS = {"README.md": (str.splitlines, 120), "docs/**/*.md": (str.split, 1500)}
+"""Pages, and how many lines or words each may have."""
+
+
+def test_pages_are_short() -> None:
+    sizes = [
+        (page.name, len(parts(page.read_text())), limit)
+        for pattern, (parts, limit) in LIMITS.items()
+        for page in ROOT.glob(pattern)
+    ]
+    assert [page for page, size, limit in sizes if size > limit] == []
+
+
+def test_every_page_is_in_the_index_of_its_folder() -> None:
+    pages = [page for page in PAGES if ROOT / "docs" in page.parents and page.name != "README.md"]
+    assert [page.name for page in pages if f"({page.name})" not in (page.parent / "README.md").read_text()] == []
 
 
 GENERATED = {"__main__.py", "my-train.py", "train.py"}

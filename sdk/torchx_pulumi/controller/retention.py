@@ -2,7 +2,7 @@
 
 The stack goes last, so that a removal that was interrupted anywhere is completed by the next pass. Before each step it
 is decided anew whether the app may go: only if everything in its stack is known, one app of `torchx run` and nothing
-else, and if stack, history, index and cluster agree that its run has ended. docs/controller.md has the rules.
+else, and if stack, history, index and cluster agree that its run has ended. docs/controller-operation.md has the rules.
 """
 
 from __future__ import annotations

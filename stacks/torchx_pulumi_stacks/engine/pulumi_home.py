@@ -2,7 +2,7 @@
 
 Pulumi writes what an engine does to a compressed and encrypted log in PULUMI_HOME/logs. At 1,000 replicas that is a
 third of the engine's CPU time, and no option turns it off. It is off where `logs` cannot be a folder.
-docs/decisions/0019 has the measurement.
+docs/decisions/0023 has the measurement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What docs/images.md gives to copy is what the code asks for."""
+"""What docs/images.md and docs/image-builders.md give to copy is what the code asks for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_role_for_pull_secrets_allows_what_a_push_in_a_pod_reads(
         cluster=cluster,  # type: ignore[arg-type]  # only `get` is used
     )
     assert found.login is not None
-    role = yaml.safe_load(block("docs/images.md", "pull-secrets"))
+    role = yaml.safe_load(block("docs/image-builders.md", "pull-secrets"))
     allowed = [
         (resource, name)
         for rule in role["rules"]

@@ -93,7 +93,7 @@ def test_without_a_repository_it_says_what_to_set(make: Any, asked: list[tuple[A
 @pytest.mark.skipif(not NIGHTLY, reason="TorchX 0.7.0 has no MultiWorkspaceMixin")
 def test_it_is_one_of_several_builders_of_nightly(asked: list[tuple[Any, ...]], tmp_path: Path) -> None:
     names: dict[str, Any] = {}
-    exec(block("docs/images.md", "multi-workspace"), names)
+    exec(block("docs/image-builders.md", "multi-workspace"), names)
     kind = type("Whole", (names["MyScheduler"],), {"__abstractmethods__": frozenset()})
     kind.__abstractmethods__ = frozenset()
     scheduler, given = kind("s"), role(image="base:1")
