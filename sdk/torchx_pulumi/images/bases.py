@@ -76,7 +76,7 @@ def resolve(image: str, registry: RegistryClient, client: Any = None) -> Base:
 
 @contextlib.contextmanager
 def connected(client: Any) -> Iterator[Daemon]:
-    """Return the daemon of a caller's docker-py client, or one that is closed at the end.
+    """Yield the daemon of a caller's docker-py client, or one that is closed at the end.
 
     Raises:
         ImageError: The daemon cannot be reached.

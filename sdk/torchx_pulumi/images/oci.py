@@ -68,7 +68,7 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A manifest or an index, with the bytes of which its digest is taken."""
+    """A manifest or an index, with the bytes that its digest is computed from."""
 
     media_type: str
     content: bytes = field(repr=False)

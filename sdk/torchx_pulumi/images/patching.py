@@ -169,6 +169,9 @@ class ImageBuilder:
         for base in plan.bases:
             provide(daemon, base, plan.platform, progress, self.retries)
         progress.say(f"building on {plan.base}")
+        labels = {**plan.all_labels, VERSION_LABEL: _version("torchx-pulumi") or "unreleased"}
+        if torchx := _version("torchx") or _version("torchx-nightly"):
+            labels[TORCHX_VERSION_LABEL] = torchx
         image_id = ""
         for is_cached in (True, False):
             image_id = build(
@@ -176,7 +179,7 @@ class ImageBuilder:
                 stream([*plan.sent_only, *plan.entries]),
                 dockerfile=plan.dockerfile,
                 build_args=plan.build_args,
-                labels={**plan.all_labels, **_version_labels()},
+                labels=labels,
                 platform=plan.platform,
                 progress=progress,
                 every_line=self.every_line,
@@ -262,12 +265,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None  # a checkout on the path, or not installed
-
-
-def _version_labels() -> dict[str, str]:
-    labels = {VERSION_LABEL: _version("torchx-pulumi") or "unreleased"}
-    torchx = _version("torchx") or _version("torchx-nightly")
-    return labels if torchx is None else {**labels, TORCHX_VERSION_LABEL: torchx}
 
 
 def _patched(plan: ImagePlan, digest: str, *, built: bool = False, pushed: bool = False) -> PatchedImage:

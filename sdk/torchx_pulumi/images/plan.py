@@ -106,7 +106,7 @@ class ImagePlan:
 
     @property
     def pod_digest(self) -> str | None:
-        """Return the digest that pods name after the tag. None: they name the tag only."""
+        """Return the digest that pods name after the tag, or None if they name the tag only."""
         return self.digest if self.builder is Builder.REGISTRY else None
 
     @property

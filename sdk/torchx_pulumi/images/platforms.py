@@ -54,7 +54,7 @@ class Platform(NamedTuple):
         return cls.of({"os": "linux", "architecture": machine.machine().lower()})
 
     def __str__(self) -> str:
-        """Return it as Docker writes it. Empty: no part of it is known."""
+        """Return it as Docker writes it, without unknown parts."""
         return "/".join(part for part in self if part)
 
     def runs(self, other: Platform) -> bool:

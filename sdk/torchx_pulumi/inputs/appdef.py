@@ -108,18 +108,19 @@ class AppReader(TypedReader):
         if not is_list(mounts):
             self.refuse(f"{path}.secret_mounts", f"{found(mounts)}, must be a list of {{src, dst}}")
             mounts = ()
-        found_mounts = (self._secret_mount(mount, f"{path}.secret_mounts[{i}]") for i, mount in enumerate(mounts))
-        secret_mounts = [mount for mount in found_mounts if mount is not None]
+        secret_mounts = []
+        for index, mount in enumerate(mounts):
+            where = f"{path}.secret_mounts[{index}]"
+            if isinstance(mount, Mapping):
+                self.problems.extend(unknown_keys(where, mount, ("src", "dst")))
+                secret_mounts.append(
+                    FieldValues(kind="secret", src=mount.get("src"), dst=mount.get("dst"), read_only=True)
+                )
+            else:
+                self.refuse(where, f"{found(mount)}, must be {{src, dst}}")
         if is_list(given.get("mounts", ())):
             given["mounts"] = [*given.get("mounts", ()), *secret_mounts]
         return {**{name: extras[name] for name in EXTRAS if name in extras and name != "secret_mounts"}, **given}
-
-    def _secret_mount(self, mount: Any, path: str) -> FieldValues | None:
-        if not isinstance(mount, Mapping):
-            self.refuse(path, f"{found(mount)}, must be {{src, dst}}")
-            return None
-        self.problems.extend(unknown_keys(path, mount, ("src", "dst")))
-        return FieldValues(kind="secret", src=mount.get("src"), dst=mount.get("dst"), read_only=True)
 
 
 def read_app(app: Any) -> JobSpec:
@@ -145,7 +146,7 @@ def read_with(reader: TypedReader, app: Any) -> JobSpec:
 
 
 def installed_torchx_version() -> str | None:
-    """Return the version of the installed TorchX. None: TorchX is not installed."""
+    """Return the version of the installed TorchX, or None if it is not installed."""
     if "torchx" not in sys.modules:
         try:
             importlib.import_module("torchx")

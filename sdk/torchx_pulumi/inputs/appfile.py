@@ -100,7 +100,10 @@ class MappingReader(AppReader):
         if kind is RoleSpec:
             return self._role(given, path)
         if kind is ResourceSpec:
-            return self._resource(given, path)
+            if "memory_mb" in given and "memMB" in given:
+                self.refuse(f"{path}.memMB", "is the same as memory_mb; remove one of the two")
+            memory = given.get("memory_mb", given.get("memMB"))
+            return {**given, "memory_mb": whole_numbers(memory), "gpu": whole_numbers(given.get("gpu"))}
         return _mount(given) if kind is MountSpec else given
 
     def whole(self, value: Any, path: str) -> int:
@@ -120,12 +123,6 @@ class MappingReader(AppReader):
             overlay = given_overlay(overlay) if isinstance(overlay, dict) else overlay
         role["pod_overlay"] = overlay
         return self.with_extras(role, metadata, f"{path}.metadata[{EXTRAS_KEY!r}]")
-
-    def _resource(self, resource: dict[str, Any], path: str) -> Mapping[str, Any]:
-        if "memory_mb" in resource and "memMB" in resource:
-            self.refuse(f"{path}.memMB", "is the same as memory_mb; remove one of the two")
-        memory = resource.get("memory_mb", resource.get("memMB"))
-        return {**resource, "memory_mb": whole_numbers(memory), "gpu": whole_numbers(resource.get("gpu"))}
 
 
 def _mount(mount: Mapping[str, Any]) -> Mapping[str, Any]:

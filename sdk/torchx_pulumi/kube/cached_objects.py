@@ -46,7 +46,7 @@ class CachedObjects:
         return self._replace(key_of(found), found)
 
     def remove(self, key: Key) -> Manifest | None:
-        """Drop an object, and return it. None: it is not kept."""
+        """Drop an object, and return it if it was kept."""
         return self._replace(key, None)
 
     def _replace(self, key: Key, found: Manifest | None) -> Manifest | None:
@@ -69,7 +69,7 @@ class CachedObjects:
             return {*self._objects}
 
     def get(self, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object. None: it is not kept."""
+        """Return an object, or None if it is not kept."""
         return self._objects.get((namespace or "", name))
 
     def list(self, namespace: str | None = None, selector: Selector | None = None) -> Manifests:
@@ -119,7 +119,7 @@ class CachedEvents:
             return previous
 
     def remove(self, key: Key) -> Manifest | None:
-        """Drop an event, and return it. None: it is not kept."""
+        """Drop an event, and return it if it was kept."""
         with self._guard:
             return self._drop(key)
 

@@ -165,7 +165,7 @@ def _bearer(token: str, what: str, where: str) -> str:
 
 
 def impersonation(user: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
-    """Return the impersonation headers of a kubeconfig's user. Empty: requests are made as the authenticated user.
+    """Return the impersonation headers of a kubeconfig's user; without any, requests are the authenticated user's.
 
     A name may occur several times.
 

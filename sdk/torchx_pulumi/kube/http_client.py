@@ -132,7 +132,7 @@ class HttpClient:
             return made
 
     def _certificates(self, of_plugin: bytes | None) -> tuple[bytes | None, bytes | None]:
-        """Return the authority, and the client's certificate with its key, as PEM. None: there is none.
+        """Return the authority, and the client's certificate with its key, each as PEM or None.
 
         Files are read each time, because they are renewed in place.
         """
@@ -219,7 +219,7 @@ class _Connections:
         return request(self._new_pool(), read_timeout_s)
 
     def _take(self, longest_idle_s: float) -> Any:
-        """Return the pool of the connection that was used last. None: it has been idle for longer, or is closed."""
+        """Return the pool of the connection that was used last, unless it is closed or has been idle for longer."""
         # The wall clock also counts the time in which a machine is suspended.
         now = time.time()
         dropped: list[tuple[float, Any, Any]] = []
@@ -310,7 +310,7 @@ def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) ->
 
 
 def _trusting(authority: bytes | None) -> ssl.SSLContext:
-    """Return a context that trusts an authority. None: the authorities of the system."""
+    """Return a context that trusts an authority, or for None those of the system."""
     # Depending on its release, urllib3 or Python verifies host names: urllib3 sets the context up accordingly.
     context: ssl.SSLContext = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
     if authority:

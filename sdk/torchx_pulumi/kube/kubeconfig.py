@@ -130,7 +130,7 @@ def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a kubeconfig file. Empty: there is no such file."""
+    """Return the text of a kubeconfig file; empty if there is no such file."""
     try:
         return path.read_text(encoding="utf-8") if stat.S_ISREG(path.stat().st_mode) else ""
     except (FileNotFoundError, NotADirectoryError):
@@ -232,7 +232,7 @@ def cluster_and_user(access: Access) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _named(config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
-    """Return the fields of an item of a section. Empty: there is no such item."""
+    """Return the fields of an item of a section; empty if there is no such item."""
     found: dict[str, Any] = next((item for item in config.get(section) or () if item.get("name") == name), {})
     return dict(found.get(SECTIONS[section]) or {})
 
@@ -298,7 +298,7 @@ def _decoded(text: str) -> bytes:
 
 
 def authority_of(cluster: Mapping[str, Any]) -> str | None:
-    """Return the digest of the authority that a cluster of a kubeconfig names. None: there is none to be read."""
+    """Return the digest of the authority that a cluster of a kubeconfig names, or None if it cannot be read."""
     try:
         return authority_digest(contents_of(cluster, "certificate-authority"))
     except (AttributeError, OSError, TypeError, ValueError):
@@ -355,7 +355,7 @@ def _has_text_lists(value: Any) -> bool:
 
 
 class _Rule(NamedTuple):
-    """What a field must be, and what is said of others."""
+    """A rule for the value of a field, and the problem of any other value."""
 
     holds: Callable[[Any], bool]
     problem: str

@@ -282,7 +282,7 @@ class KubernetesCluster:
         self._json("PUT" if whole else "PATCH", path, kind, body=body)
 
     def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Manifest | None:
-        """Return the JSON of a response. None: the object does not exist. A kind that is not served is an error."""
+        """Return the JSON of a response, or None if the object does not exist. An unserved kind is an error."""
         response = self._request(method, path, kind, query, **options)
         if response is None:
             return None
@@ -301,7 +301,7 @@ class KubernetesCluster:
         return ClusterError(f"{self._where} sent {what}; check that {self.api_server} is an API server")
 
     def _request(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Response | None:
-        """Return a response, None if the object does not exist; options as of `ApiRequest`."""
+        """Return a response, or None if the object does not exist; options as of `ApiRequest`."""
         try:
             response = self._transport().request(ApiRequest(method, path, query, **options))
             if 200 <= response.status < 300:
@@ -323,7 +323,7 @@ def items_of(page: Manifest, kind: Kind) -> Iterator[Manifest]:
 
 
 def selected(selector: Selector | None) -> list[tuple[str, str]]:
-    """Return the parameter of a selector. Empty: there is no selector."""
+    """Return the parameter of a selector; empty without a selector."""
     wanted = (key if value is None else f"{key}={value}" for key, value in (selector or {}).items())
     return [("labelSelector", ",".join(wanted))] if selector else []
 

@@ -1,4 +1,4 @@
-"""Pods of one job in a list: the first ones as objects, and where there are more, every pod as a row of a table.
+"""Pods of one job in a list: the first ones as objects and, if there are more, every pod as a row of a table.
 
 A row has what `kubectl get pods -o wide` prints, in a hundredth of the bytes of the pod.
 """
@@ -42,7 +42,7 @@ class PodRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodList:
-    """The pods that have some labels."""
+    """The pods that match a selector."""
 
     pods: Sequence[Manifest]
     """The pods, or the first ones, by name; trimmed (`kube.trimming`)."""
@@ -53,7 +53,7 @@ class PodList:
 
 
 def read_rows(table: Mapping[str, Any], phase: str | None) -> Iterator[PodRow]:
-    """Yield the rows of a table that an API server sent, of pods in one phase. None: their phases are not known."""
+    """Yield the rows of a table that an API server sent, of pods in one phase, or for None in any phase."""
     columns = [text_at(column, "name") for column in items_at(table, "columnDefinitions")]
     for row in items_at(table, "rows"):
         cells = row.get("cells")
@@ -120,6 +120,6 @@ def _status(pod: Mapping[str, Any], running: int) -> str:
 
 
 def _told(status: Mapping[str, Any]) -> str | None:
-    """Return why a container waits or ended. None: it runs."""
+    """Return why a container waits or ended, or None if it runs."""
     ended = mapping_at(status, "state", "terminated")
     return text_at(status, "state", "waiting", "reason") or (text_at(ended, "reason") or "Error" if ended else None)

@@ -74,7 +74,7 @@ class Reader(Protocol):
     """Reads of a cluster."""
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object. None: it does not exist."""
+        """Return an object, or None if it does not exist."""
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         """Return the objects of a kind, sorted by namespace and name."""

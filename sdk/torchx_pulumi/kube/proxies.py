@@ -46,7 +46,7 @@ class Proxy:
 
 
 def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str, str], where: str) -> Proxy | None:
-    """Return the proxy for an API server. None: no proxy is used.
+    """Return the proxy for an API server, or None if no proxy is used.
 
     Args:
         server: Address of the API server.

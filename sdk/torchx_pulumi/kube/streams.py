@@ -60,7 +60,7 @@ class _Stream:
         return bool(wait([self._ahead], seconds).done)
 
     def _read(self) -> bytes | None:
-        """Return the next block. None: the stream ended or was closed. An interrupted stream raises an error."""
+        """Return the next block, or None if the stream ended or was closed. An interrupted stream raises an error."""
         try:
             ahead, self._ahead = self._ahead, None
             return ahead.result() if ahead else next(self._blocks, None)

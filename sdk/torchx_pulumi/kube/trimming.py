@@ -49,10 +49,10 @@ _shared: dict[str, str] = {}
 
 
 def trim(found: Mapping[str, Any]) -> Manifest:
-    """Return an object without what no status and no diagnosis reads; the argument is not changed.
+    """Return an object with the fields that a status or a diagnosis reads; the argument is not changed.
 
-    Commands, probes, mounts, variables and managed fields are dropped, in the object and in any template in it. What
-    refers to a Secret stays: it decides whether a log may be read.
+    Commands, probes, mounts, variables and managed fields are dropped, in the object and in any template in it.
+    References to Secrets stay: they decide whether a log may be read.
     """
     if len(_shared) > MOST_SHARED:
         # Names and times are shared too, and are not needed for ever.

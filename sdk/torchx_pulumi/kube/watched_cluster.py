@@ -198,7 +198,7 @@ class WatchedCluster(CachedReader):
         return all(watch.is_settled for watch in self._watches.values())
 
     def problems(self) -> tuple[str, ...]:
-        """Return what of the cluster cannot be watched now, in words."""
+        """Return a text for each part of the cluster that cannot be watched now."""
         return self._outages.problems()
 
     @property
@@ -212,7 +212,7 @@ class WatchedCluster(CachedReader):
         return watch is not None and watch.synced
 
     def last(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object as last watched, also while its watch does not work. None: it was not seen, or is gone."""
+        """Return an object as last watched, also while its watch does not work, or None if it is gone."""
         watch = self._watch(kind, namespace)
         store = None if watch is None else watch.store
         return store.get(namespace if kind.namespaced else None, name) if isinstance(store, CachedObjects) else None
@@ -274,7 +274,7 @@ class WatchedCluster(CachedReader):
         return store
 
     def _watch(self, kind: Kind, namespace: str | None) -> ObjectWatch | None:
-        """Return the watch of a kind. None: it is not watched."""
+        """Return the watch of a kind, or None if it is not watched."""
         return self._watches.get((kind, namespace if self._namespaces is not None and kind.namespaced else None))
 
     def _store(self, kind: Kind, namespace: str | None, *, whole: bool = False) -> CachedObjects | CachedEvents | None:

@@ -47,7 +47,7 @@ class StackRef:
 
     @property
     def cli_name(self) -> str:
-        """Return the name by which the CLI finds the stack, in a project of its name."""
+        """Return the stack's name for the CLI, which runs in the stack's project."""
         if self.organization == ORGANIZATION:
             return self.stack
         return f"{self.organization}/{self.project}/{self.stack}"
@@ -86,7 +86,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEntry:
-    """One launched app. Nothing secret: no value of an environment that was marked so, no credentials."""
+    """One launched app, without secrets: it has neither credentials nor environment values that were marked secret."""
 
     app_id: str
     """`namespace:job_name`."""
@@ -147,12 +147,12 @@ class RunEntry:
 
     @property
     def made_pods(self) -> Mapping[str, Sequence[str]] | None:
-        """Return role name to its pods, where all of them were made. None: that is not known."""
+        """Return role name to its pods if all of them are known to be made, else None."""
         return self.pods if self.pods and self.stage is Stage.LAUNCHED else None
 
     @property
     def log_archive(self) -> str | None:
-        """Return the URL of the archive that its logs are copied to. None: none was configured."""
+        """Return the URL of the archive that its logs are copied to, or None if none was configured."""
         url = self.log_options.get("log_archive")
         return url if isinstance(url, str) and url else None
 

@@ -98,17 +98,17 @@ def digest_of(data: bytes) -> str:
 
 
 def authority_digest(certificates: bytes | None) -> str | None:
-    """Return the digest of an authority's certificates, however their lines end. None: there are none."""
+    """Return the digest of an authority's certificates, whatever their line ends; None for no certificates."""
     return digest_of(b"".join(certificates.split())) if certificates else None
 
 
 def write_identity(identity: ClusterIdentity) -> dict[str, str]:
-    """Return an identity as plain JSON values; what is not known is left out."""
+    """Return an identity as plain JSON values, without unknown ones."""
     return {name: value for name, value in to_json(identity).items() if value}
 
 
 def read_identity(value: Any) -> ClusterIdentity | None:
-    """Return what `write_identity` wrote. None: the value is None.
+    """Return what `write_identity` wrote; None stays None.
 
     Raises:
         ValueError: The value is not an identity.

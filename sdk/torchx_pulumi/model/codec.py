@@ -1,6 +1,6 @@
 """Codec between plain JSON values and typed ones (frozen dataclasses, TypedDicts), driven by their type hints. Pure.
 
-What other releases wrote is read: fields that are not known are ignored, fields that are absent or null take their
+Values of other releases are read: unknown fields are ignored, fields that are absent or null take their
 default, and whole numbers may be floats, as Pulumi's state has one kind of number.
 """
 
@@ -100,7 +100,7 @@ class _Reader:
         self._fallbacks = fallbacks
 
     def read(self, kind: Any, value: Any, path: str) -> Any:
-        """Return the value as the type; what is not of the type is noted as a problem."""
+        """Return the value as the type, and note a problem for each part of another type."""
         if is_typeddict(kind):
             return self._typed_dict(kind, value, path)
         if dataclasses.is_dataclass(kind):
@@ -152,7 +152,7 @@ class _Reader:
         return kind(**found) if len(self._problems) == before else None
 
     def _typed_dict(self, kind: Any, value: Any, path: str) -> Any:
-        """Return all fields of a TypedDict: lists and mappings that are absent are empty, unknown fields are kept."""
+        """Return all fields of a TypedDict: absent lists and mappings are empty, unknown fields are kept."""
         if not isinstance(value, Mapping):
             return self._wrong(value, "an object", path)
         found = dict(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 VERSION: Final = "torchx.pytorch.org/version"
-"""Version of the TorchX that made the AppDef; absent where there is no TorchX."""
+"""Version of the TorchX that made the AppDef; absent without TorchX."""
 APP_NAME: Final = "torchx.pytorch.org/app-name"
 """App name as the user wrote it, made a valid label value."""
 ROLE_INDEX: Final = "torchx.pytorch.org/role-index"

@@ -52,7 +52,7 @@ class RegistrationPlan:
 
 
 def replace_uid(value: Any, replaced: Callable[[str], Any]) -> Any:
-    """Return a value with every text in it that has the variable `UID` replaced; all others stay as they are.
+    """Return a value in which every text with the variable `UID` is replaced.
 
     Args:
         value: A JSON value.

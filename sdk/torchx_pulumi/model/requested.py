@@ -1,4 +1,4 @@
-"""A request to cancel or to resume a run: what a user asked for, next to what is observed. Data only."""
+"""A user's request to cancel or to resume a run. Data only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Requested:
 
     @property
     def words(self) -> str:
-        """Return what was done and when, for messages.
+        """Return the action and its time, for messages.
 
         >>> Requested(action=RequestedAction.CANCEL, at="2026-11-01T10:00:00Z").words
         'cancelled at 2026-11-01T10:00:00Z'
@@ -70,7 +70,7 @@ def write_requested(request: Requested) -> dict[str, Any]:
 
 
 def read_requested(value: Any) -> Requested | None:
-    """Return a request in the shape of the output `torchx.requested`. None: there is none, or it cannot be read."""
+    """Return a request in the shape of the output `torchx.requested`, or None if it is absent or unreadable."""
     if not isinstance(value, Mapping):
         return None
     try:

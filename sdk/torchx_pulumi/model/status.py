@@ -138,7 +138,7 @@ class Diagnosis:
     summary: str
     """What is wrong, in one line; the same while the cause stays."""
     detail: str
-    """Quoted messages; may have several lines. Empty: there is nothing to add to the summary."""
+    """Quoted messages, which may have several lines. Empty: the summary is complete."""
     resolution: str
     """What to do next."""
     objects: tuple[ObjectRef, ...] = ()

@@ -106,7 +106,7 @@ _guard = threading.Lock()
 def if_permitted(
     cluster: Reader, permission: Permission, namespace: str | None, read: Callable[[], Answer]
 ) -> Answer | None:
-    """Read what is optional. None: the permission is missing, which is logged once for each cluster and namespace.
+    """Return an optional read, or None without its permission, which is logged once for each cluster and namespace.
 
     Args:
         cluster: The cluster. No request is made for 5 s after a refusal, and for up to `REFUSED_S` after several in a

@@ -36,9 +36,9 @@ from torchx_pulumi.schedulers.permissions import Permission
 
 
 class Observe(Protocol):
-    """Reads the objects of a run from a cluster; no pods where its job object does not exist.
+    """Reads the objects of a run from a cluster; without its job object, no pods.
 
-    Two requests where the run is healthy; more only where it waits or failed, and only for what can explain that.
+    A healthy run takes two requests. A run that waits or failed takes more, for what can explain that.
     """
 
     def __call__(self, cluster: PodReader, namespace: str, name: str, expected: Expected = None, /) -> ObservedObjects:
@@ -99,17 +99,17 @@ class Variant:
     pod_groups_by_uid: bool = False
     """The controller puts the uid of the job object into the names of PodGroups."""
     name_tail: Callable[[Mapping[str, int]], int] = lambda _tasks: 0
-    """Task names with their replicas -> characters that the job's name must leave free, of those of a pod name."""
+    """Return the characters of a pod name that the job's name must leave free, by task names with their replicas."""
     pod_templates: Callable[[Manifest], list[tuple[str, Mapping[str, Any]]]] = lambda _job_object: []
-    """Return pod name and pod of every replica, of an observed job object. Empty: it does not have them."""
+    """Return pod name and pod of every replica in an observed job object; empty if it does not have them."""
     read_tasks: Callable[[Manifest], RoleTasks | None] = lambda _job_object: None
-    """Return the tasks of each role, by its name in object names, of an observed job object. None: layout `replica`."""
+    """Return the tasks in a job object by the role's name in object names, or None for the layout `replica`."""
     kept_fields: tuple[str, ...] = ()
     """Fields of the job object which, while a run is kept, keep the values that it was launched with."""
     companions: tuple[Kind, ...] = ()
     """Kinds of the objects that are created next to the job object and are not owned by it."""
     recorded_pods: Callable[[RunRecord], Expected] = lambda _run: None
-    """Return the pods that were created for a recorded run. None: a controller creates them."""
+    """Return the pods that were created for a recorded run, or None if a controller creates them."""
     listed_with_pods: bool = True
     """A list of runs reads their pods as well: the job object does not have the state of its pods."""
     cancelled_phases: frozenset[str] = frozenset()
@@ -117,7 +117,7 @@ class Variant:
     ends_by_pods: bool = False
     """The pods show the end of the run. False: the job object does."""
     version_of: Callable[[ObservedObjects], str | None] = lambda _objects: None
-    """Return the version of what was read, where it is not that of the job object. None: it is."""
+    """Return the version of what was read, or None if it is that of the job object."""
     control: Control | None = None
     """How a run is cancelled and resumed. None: cancelling deletes the job object, and no run can be resumed."""
 
@@ -132,7 +132,7 @@ class Variant:
         return f"{pod}.{service}" if service else pod
 
     def read_status(self, observed: ObservedObjects, now: datetime | None = None) -> JobStatus:
-        """Read the status of a run with its diagnoses, the first of which gives its reason and message.
+        """Return the status of a run with its diagnoses. Reason and message are those of the first one.
 
         Args:
             observed: The objects of the run.
@@ -154,7 +154,7 @@ class NamedObject:
     required: bool = True
     """False: its absence is a warning; pods are created when it exists."""
     check: Callable[[Manifest], str] = lambda _found: ""
-    """Return what is wrong with the object that was found. Empty: nothing."""
+    """Return the problem of the object that was found; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ class SchedulerBackend(Generic[OptionsT]):
     layout_obstacles: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
     """Yield why the scheduler cannot run a job in the layout `role`."""
     layout_differences: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
-    """Yield what a job names and the layout `role` changes. Empty: processes see the same, but for `tasks_note`."""
+    """Yield what a job names and the layout `role` changes, next to `tasks_note`."""
     tasks_note: str = ""
     """What the layout `role` changes for every job."""
     replica_id_field: str = ""
@@ -215,11 +215,11 @@ class SchedulerBackend(Generic[OptionsT]):
     rank0_env: Callable[[str], str]
     """Role name in object names -> variable with the host of rank 0."""
     describe: Callable[[Evidence], str | None] = lambda _evidence: None
-    """Return what the scheduler's own objects say about a run, in one line. None: no more than reason and pods."""
+    """Return what the scheduler's own objects say about a run in one line, or None if reason and pods say it all."""
     replica_messages: Mapping[Reason, str] = field(default_factory=dict)
     """Reason -> message of a replica without a pod, where the general one does not fit."""
     diagnose_refusal: Callable[[str], Diagnosis | None] = lambda _message: None
-    """Return why the scheduler's webhooks refused an object, from their message. None: the message is not of them."""
+    """Return why one of the scheduler's webhooks refused an object, or None if the message is from elsewhere."""
     diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
     """Return what the scheduler's own objects say about a run that waits or failed. Pods are diagnosed for all."""
     kinds: tuple[Kind, ...]
@@ -228,13 +228,13 @@ class SchedulerBackend(Generic[OptionsT]):
     """Kinds of objects, besides job objects, pods and events, that say why a job waits, and the labels of those that
     belong to jobs of this package. None: all objects of the kind."""
     absent: Callable[[Reader, OptionsT], list[Problem]] = lambda _cluster, _options: []
-    """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
+    """Return what the cluster lacks for the scheduler; empty if a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []
     """Return the objects that options name and a launch needs."""
     discover: Callable[[Reader, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
     """Return options with what the cluster says, for those that are not set."""
     permissions: Callable[[Reader], Sequence[Permission]] = lambda _cluster: ()
-    """Return the permissions that launching, reading and ending a job needs. Empty: not installed in the cluster."""
+    """Return the permissions that launching, reading and ending a job needs, if the cluster has the scheduler."""
     check_installed: Callable[[Cluster, DoctorScope], Finding] = lambda _cluster, _asked: skipped("kinds", "no check")
     """Check for the doctor whether the cluster has the scheduler. The check has the name of the scheduler."""
     doctor_checks: Sequence[tuple[str, Callable[[Cluster, DoctorScope], Finding]]] = ()
@@ -244,7 +244,7 @@ class SchedulerBackend(Generic[OptionsT]):
     pod_label: str
     """Label of every pod whose value is the job's name."""
     place_of: Callable[[Mapping[str, Any]], tuple[str, int] | None] = lambda _labels: None
-    """Labels of a pod -> its task and its place in the task, from 0. None: they do not say."""
+    """Return the task of a pod and its place in the task, from 0, by its labels; None if they do not say."""
     tolerated: frozenset[str] = frozenset()
     """Rules of `check_job` that give a warning here, where other schedulers refuse."""
     resizes: bool = False

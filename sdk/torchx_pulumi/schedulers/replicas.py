@@ -1,4 +1,4 @@
-"""Which replica a pod is, whatever scheduler it is of."""
+"""Which replica a pod is, for every scheduler."""
 
 from __future__ import annotations
 

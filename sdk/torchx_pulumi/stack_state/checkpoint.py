@@ -145,7 +145,7 @@ class Checkpoint:
                 yield RECORD, record
 
     def stash(self, suffix: str) -> Any:
-        """Return the value of the first stash whose name ends in a suffix. None: the state has no such stash."""
+        """Return the value of the first stash whose name ends in a suffix, or None if there is none."""
         return next((value for name, value in self.notes() if name.endswith(suffix)), None)
 
     def _resources_and_pending(self) -> Iterator[Mapping[str, Any]]:
@@ -213,7 +213,7 @@ class StackApp:
 
 
 def read_app(text: str) -> StackApp | None:
-    """Read the app's output from a checkpoint. None: the stack holds no app.
+    """Return the app's output in a checkpoint, or None if the stack holds no app.
 
     Pulumi writes the stack's own resource first; usually only that part of the text is parsed.
 
@@ -242,7 +242,7 @@ def read_app(text: str) -> StackApp | None:
 
 
 def _stack_outputs(text: str) -> Mapping[str, Any] | None:
-    """Return the outputs of the stack's own resource. None: it has none yet."""
+    """Return the outputs of the stack's own resource, or None if it has none yet."""
     start = _FIRST_RESOURCE.search(text)
     first: Any = None
     # A text that was cut off is unreadable, even where its beginning can be parsed.
@@ -285,5 +285,5 @@ def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
 
 
 def record_in(resource: Mapping[str, Any]) -> Any:
-    """Return the record of a component in a state (`run_record`). None: it has none, or it is another resource."""
+    """Return the record of a component in a state (`run_record`), or None for any other resource."""
     return at(resource, "outputs", RECORD) if str(resource.get("type")).startswith(COMPONENTS) else None

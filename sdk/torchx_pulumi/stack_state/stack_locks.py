@@ -94,7 +94,7 @@ class LockNote:
 
     @property
     def running(self) -> int | None:
-        """Return the process id of an engine that still runs here. None: it has ended, or runs elsewhere."""
+        """Return the process id of an engine that still runs here, or None if it has ended or runs elsewhere."""
         is_engine = not self.starts and is_here(self.holder)
         return self.holder.pid if is_engine and lives(self.holder.pid, self.holder.started) else None
 
@@ -266,7 +266,7 @@ def clear_dead_locks(
 
 
 def read_locked_message(text: str) -> list[Lock]:
-    """Return the locks in a message of the CLI. Empty: it names none, or not all of them can be parsed.
+    """Return the locks in a message of the CLI; empty if it names none or one of them cannot be parsed.
 
     >>> text = '''error: the stack is currently locked by 1 lock(s). Either wait ...
     ...   s3://b/.pulumi/locks/x.json: created by Jane Doe@laptop (pid 12) at 2026-01-01T00:00:00Z'''

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +36,9 @@ class Daemon:
         """
         docker = import_docker()
         try:
-            host = _host(docker)
+            # Releases of docker-py before 7.2 do not support contexts.
+            of_context = getattr(docker.ContextAPI, "kwargs_from_context", dict)
+            host = os.environ.get("DOCKER_HOST") or str(of_context().get("base_url") or DEFAULT_HOST)
             if host.startswith("unix://") and not Path(host.removeprefix("unix://")).exists():
                 # The error of docker-py is long, and it leaves a socket open.
                 raise ImageError(_unreachable(f"there is no {host.removeprefix('unix://')}"), retryable=True)
@@ -49,7 +51,7 @@ class Daemon:
         self._client.close()
 
     def inspect(self, image: str) -> Mapping[str, Any] | None:
-        """Return the daemon's description of an image. None: the daemon does not have it."""
+        """Return the daemon's description of an image, or None if the daemon does not have it."""
         from docker.errors import ImageNotFound, NotFound
 
         with translated_errors(f"image {image!r}"):
@@ -58,16 +60,6 @@ class Daemon:
             except (ImageNotFound, NotFound):
                 return None
             return found
-
-
-def _host(docker: Any) -> str:
-    """Return the address that docker-py uses."""
-    given = os.environ.get("DOCKER_HOST")
-    if given:
-        return given
-    # Releases before 7.2 do not support contexts.
-    of_context: Callable[[], Mapping[str, Any]] | None = getattr(docker.ContextAPI, "kwargs_from_context", None)
-    return str((of_context() if of_context else {}).get("base_url") or DEFAULT_HOST)
 
 
 @contextlib.contextmanager

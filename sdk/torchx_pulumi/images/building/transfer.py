@@ -34,8 +34,15 @@ def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retri
                 f"for {platform}; set platform to {_platform_of(found)}, or build the base for {platform}"
             )
         raise ImageError(f"base image {base.image!r}: changed on the daemon since it was planned; run again")
+    reference, where = parse_reference(base.image), f"base image {base.image!r}"
+
+    def pull() -> None:
+        with translated_errors(where):
+            events = daemon.api.pull(reference.name, tag=reference.version, platform=platform, stream=True, decode=True)
+            _follow(events, Layers(f"pulling {base.image},"), f"{where}: cannot be pulled", progress)
+
     progress.say(f"pulling {base.image}")
-    _repeated(lambda: _pull(daemon, base, platform, progress), retries, progress)
+    _repeated(pull, retries, progress)
     found = daemon.inspect(base.image)
     if not _fits(found, base, platform):
         raise ImageError(
@@ -73,13 +80,6 @@ def _platform_of(found: Mapping[str, Any]) -> Platform:
     return Platform.of({"os": found.get("Os"), "architecture": found.get("Architecture")})
 
 
-def _pull(daemon: Daemon, base: Base, platform: str, progress: Progress) -> None:
-    reference, where = parse_reference(base.image), f"base image {base.image!r}"
-    with translated_errors(where):
-        events = daemon.api.pull(reference.name, tag=reference.version, platform=platform, stream=True, decode=True)
-        _follow(events, Layers(f"pulling {base.image},"), f"{where}: cannot be pulled", progress)
-
-
 def _follow(
     events: Iterable[Mapping[str, Any]], layers: Layers, failed: str, progress: Progress
 ) -> list[Mapping[str, Any]]:
@@ -106,21 +106,22 @@ def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progre
     Raises:
         ImageError: The registry refuses the image, or cannot be reached after several attempts.
     """
-    with translated_errors(f"image {repository}:{tag}"):
-        daemon.api.tag(image, repository, tag=tag, force=True)
-    return _repeated(lambda: _push(daemon, repository, tag, progress), retries, progress)
-
-
-def _push(daemon: Daemon, repository: str, tag: str, progress: Progress) -> str:
     where = f"image {repository}:{tag}"
+
+    def push_once() -> str:
+        with translated_errors(where):
+            events = daemon.api.push(repository, tag=tag, stream=True, decode=True)
+            results = _follow(events, Layers("pushing,"), f"{where}: the push failed", progress)
+        digests = [str(result["Digest"]) for result in results if result.get("Digest")]
+        if not digests:
+            raise ImageError(f"{where}: the push ended before the registry had the whole image", retryable=True)
+        return digests[-1]
+
     with translated_errors(where):
-        events = daemon.api.push(repository, tag=tag, stream=True, decode=True)
-        results = _follow(events, Layers("pushing,"), f"{where}: the push failed", progress)
-    digests = [str(result["Digest"]) for result in results if result.get("Digest")]
-    if not digests:
-        raise ImageError(f"{where}: the push ended before the registry had the whole image", retryable=True)
-    progress.say(f"pushed, {digests[-1]}")
-    return digests[-1]
+        daemon.api.tag(image, repository, tag=tag, force=True)
+    digest = _repeated(push_once, retries, progress)
+    progress.say(f"pushed, {digest}")
+    return digest
 
 
 def _repeated(work: Callable[[], Result], retries: Retries, progress: Progress) -> Result:

@@ -144,7 +144,7 @@ class TorchxPatterns:
         )
 
     def _start(self, folder: str) -> int | None:
-        """Return the index of the first pattern that applies in a folder. None: the folder is excluded."""
+        """Return the index of the first pattern that applies in a folder, or None if the folder is excluded."""
         if folder not in self._first:
             start = None
             above = self._start(posixpath.dirname(folder))

@@ -48,7 +48,7 @@ class Authorizations:
         self._with_tokens: set[str] = set()
 
     def current(self, request: RegistryRequest) -> str | None:
-        """Return the authorization of a request. None: none is known to be needed.
+        """Return the authorization of a request, or None if none is known to be needed.
 
         Raises:
             ImageError: As of `renewed`.
@@ -81,7 +81,7 @@ class Authorizations:
         return registry in self._with_tokens
 
     def note(self, request: RegistryRequest) -> str:
-        """Return why credentials of the pod could not be read. Empty: no problem."""
+        """Return why credentials of the pod could not be read; empty if there was no problem."""
         found = self._granted.get((request.reference.registry, request.scopes))
         return found.note if found else ""
 
@@ -110,7 +110,7 @@ class Authorizations:
         return header
 
     def _token(self, asked: Mapping[str, str], found: FoundLogin, request: RegistryRequest) -> tuple[str, float]:
-        """Return the header with a token, and its seconds. 0: until the registry refuses it."""
+        """Return the header with a token, and its seconds, or 0 if it lasts until the registry refuses it."""
         registry, login = request.reference.registry, found.login
         realm = url_in(registry, asked.get("realm", ""))
         if login and is_plain(realm):

@@ -94,7 +94,7 @@ class RegistryClient:
                 manager.clear()
 
     def digest(self, reference: Reference) -> str | None:
-        """Return the digest of an image. None: the registry does not have it.
+        """Return the digest of an image, or None if the registry does not have it.
 
         Raises:
             ImageError: The registry cannot be reached, denies access, or returns an error. `retryable` says whether a
@@ -108,7 +108,7 @@ class RegistryClient:
         return _digest_in(answer) or sha256_digest(answer.content)
 
     def manifest(self, reference: Reference) -> Manifest | None:
-        """Return a manifest or an index. None: the registry does not have it.
+        """Return a manifest or an index, or None if the registry does not have it.
 
         Raises:
             ImageError: As of `digest`; or it is larger than 4 MiB, or is not what its digest says.
@@ -325,7 +325,7 @@ def _named(reference: Reference) -> str:
 
 
 def _digest_in(answer: RegistryAnswer) -> str | None:
-    """Return the digest in the headers of a response. None: they have none that is valid."""
+    """Return the valid digest in the headers of a response, or None without one."""
     found = str(answer.headers.get("Docker-Content-Digest", ""))
     return found if is_local_id(found) else None
 
@@ -372,7 +372,7 @@ def _read(response: Any, request: RegistryRequest, limit: int) -> bytes:
         if len(content) > limit:
             raise ImageError(
                 f"registry {request.reference.registry}: sent more than {limit} bytes, asked for {request.what}; "
-                "this is no answer of a registry; check the address"
+                "a container registry does not answer like this; check the address"
             )
     return bytes(content)
 

@@ -51,7 +51,7 @@ def find_login(reference: Reference) -> FoundLogin:
 
 
 def login_of(registry: str) -> RegistryLogin | None:
-    """Return the credentials in Docker's configuration or its credential helper. None: there are none.
+    """Return the credentials in Docker's configuration or its credential helper, if there are any.
 
     Raises:
         ImageError: The configuration cannot be read, a credential helper fails, or it has credentials and the `docker`

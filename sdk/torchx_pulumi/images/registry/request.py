@@ -71,7 +71,7 @@ class RegistryAnswer:
     content: bytes = field(repr=False)
 
     def json(self) -> Any:
-        """Return the content as JSON. None: it is not JSON."""
+        """Return the content as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.content)
         except (ValueError, RecursionError):
@@ -183,7 +183,7 @@ def unreachable(request: RegistryRequest, error: object, *, by_proxy: bool = Fal
 
 
 def message_in(content: bytes) -> str:
-    """Return the registry's own message: code and message of each error, or a short text. Empty: it sent no message.
+    """Return the registry's own message: code and message of each error, or a short text; empty without a message.
 
     >>> message_in(b'{"errors": [{"code": "DENIED", "message": "quota exceeded"}]}')
     'DENIED: quota exceeded'

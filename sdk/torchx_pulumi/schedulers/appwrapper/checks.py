@@ -47,7 +47,7 @@ def check_mcad_options(options: MCADOptions) -> Iterator[Problem]:
 
 
 def _check_version(options: MCADOptions) -> Iterator[Problem]:
-    """Refuse what the chosen controller would not read."""
+    """Refuse options that the chosen controller does not read."""
     if options.api_version == AppWrapperVersion.V1BETA2:
         for field in ("requeuing_time_s", "requeuing_max_time_s", "requeuing_growth"):
             if getattr(options, field) is not None:

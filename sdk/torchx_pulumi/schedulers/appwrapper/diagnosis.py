@@ -60,7 +60,7 @@ def diagnose_refusal(message: str) -> Diagnosis | None:
 
 
 def describe_mcad(evidence: Evidence) -> str | None:
-    """Return what an AppWrapper says about itself, in one line. None: nothing but the reason."""
+    """Return what an AppWrapper says about itself in one line, or None if it is only the reason."""
     status, job_object = evidence.status, evidence.job_object
     if job_object is None:
         return None
@@ -123,7 +123,7 @@ def find_waits(
     pod_groups: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
 ) -> list[tuple[Reason, str]]:
-    """Return what a job waits for by all of its objects, the most specific first. Empty: they do not say.
+    """Return what a job waits for by all of its objects, the most specific first.
 
     Args:
         wrapper: The AppWrapper.

@@ -175,7 +175,7 @@ def _read_v1beta2(observed: Mapping[str, Any]) -> AppWrapper:
 
 
 def kueue_queue(observed: Mapping[str, Any] | None) -> str | None:
-    """Return the queue of Kueue that admits an AppWrapper. None: Kueue does not manage it."""
+    """Return the queue of Kueue that admits an AppWrapper, or None if Kueue does not manage it."""
     return text_at(observed, "metadata", "labels", KUEUE_QUEUE)
 
 

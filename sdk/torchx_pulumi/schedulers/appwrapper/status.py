@@ -1,7 +1,7 @@
 """From an observed AppWrapper, of either version, and its pods to the status of the job.
 
 The end of v1beta2 is its phase. The end of v1beta1 is its phase too, and while it says that it runs, the end of all
-pods that it may not start again. What is read with a deletionTimestamp is no end.
+pods that it may not start again. An object with a deletionTimestamp shows no end.
 
 Order of trust: container statuses, conditions of pods, what the AppWrapper says about its pods, its own conditions,
 PodGroups, events. Messages are in `appwrapper.diagnosis`.

@@ -1,4 +1,4 @@
-"""The observed objects of a run, the input of a diagnosis, and what it finds out about single pods. Data only."""
+"""The observed objects of a run, which are the input of a diagnosis, and the problems of single pods. Data only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_NEIGHBOURS: Final = 5
 
 
 Expected = Mapping[str, Sequence[str]] | None
-"""Role name to the names of its pods in rank order, all of which were created. None: not known."""
+"""Role name to the names of its created pods in rank order. None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class ObservedObjects:
 
     @property
     def uid(self) -> str | None:
-        """Return the uid of the job object. None: it does not exist."""
+        """Return the uid of the job object, or None if it does not exist."""
         return text_at(self.job_object, "metadata", "uid")
 
     @property

@@ -41,7 +41,7 @@ def explain(evidence: Evidence) -> JobStatus:
 
 
 def _diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
-    """Return why a run does not run or did not succeed, the most likely cause first. Empty: no problem was found."""
+    """Return why a run does not run or did not succeed, the most likely cause first."""
     if evidence.status.state is JobState.SUCCEEDED:
         return ()
     found: list[tuple[Diagnosis, PodProblem | None]] = []

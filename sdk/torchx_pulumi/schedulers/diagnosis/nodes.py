@@ -1,6 +1,6 @@
 """Whether pods fit on the nodes of a cluster when nothing else runs there, and which nodes those are.
 
-What is judged: labels, taints, cordons and amounts. What is not (affinity, volumes, topology) is left to the scheduler.
+Labels, taints, cordons and amounts are judged. Affinity, volumes and topology are left to the scheduler.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Room:
     could: tuple[str, ...]
     """Nodes that have room for one of them, by name."""
     why: str
-    """Why no node has, or not enough of them. Empty: they have."""
+    """Why too few nodes have room. Empty: enough have."""
 
 
 def amount(value: object) -> float:
-    """Read a quantity; what is none reads as 0.
+    """Read a quantity; any other value reads as 0.
 
     >>> amount("1500m"), amount("16G"), amount("2"), amount(None)
     (1.5, 16000000000.0, 2.0, 0.0)

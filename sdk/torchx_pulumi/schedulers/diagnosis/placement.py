@@ -57,7 +57,7 @@ def request_of(evidence: Evidence, specs: Sequence[Observed], needed: int | None
 
 
 def never_fits(evidence: Evidence, request: Request) -> str:
-    """Return why the run can never be placed. Empty: it can, or nodes were not read."""
+    """Return why the run can never be placed; empty if it can, or if nodes were not read."""
     if evidence.nodes is None:
         return ""
     spare = max(len(request.specs) - (request.needed or len(request.specs)), 0)

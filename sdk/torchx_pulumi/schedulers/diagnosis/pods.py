@@ -1,4 +1,4 @@
-"""What is wrong with the pods of a run, and with all pods that have the same problem."""
+"""The problems of the pods of a run, each once for all pods that have it."""
 
 from __future__ import annotations
 

@@ -90,24 +90,21 @@ def read_containers(pod: Mapping[str, Any]) -> list[Container]:
             name, init = text_at(status, "name"), key == "initContainerStatuses"
             spec = specs.get(name, {})
             sidecar = spec.get("restartPolicy") == "Always" if init else main is not None and name not in (main, None)
-            found.append(_read_container(status, spec, init, sidecar))
+            container = Container(
+                name=name,
+                init=init,
+                sidecar=sidecar,
+                image=text_at(spec, "image") or text_at(status, "image"),
+                waiting=text_at(status, "state", "waiting", "reason"),
+                waiting_message=text_at(status, "state", "waiting", "message") or "",
+                ended=_read_termination(mapping_at(status, "state", "terminated")),
+                previous=_read_termination(mapping_at(status, "lastState", "terminated")),
+                restarts=number_at(status, "restartCount") or 0,
+                started_at=earliest(time_at(status, "state", word, "startedAt") for word in ("running", "terminated")),
+                memory_limit=text_at(spec, "resources", "limits", "memory"),
+            )
+            found.append(container)
     return found
-
-
-def _read_container(status: Mapping[str, Any], spec: Mapping[str, Any], init: bool, sidecar: bool) -> Container:
-    return Container(
-        name=text_at(status, "name"),
-        init=init,
-        sidecar=sidecar,
-        image=text_at(spec, "image") or text_at(status, "image"),
-        waiting=text_at(status, "state", "waiting", "reason"),
-        waiting_message=text_at(status, "state", "waiting", "message") or "",
-        ended=_read_termination(mapping_at(status, "state", "terminated")),
-        previous=_read_termination(mapping_at(status, "lastState", "terminated")),
-        restarts=number_at(status, "restartCount") or 0,
-        started_at=earliest(time_at(status, "state", word, "startedAt") for word in ("running", "terminated")),
-        memory_limit=text_at(spec, "resources", "limits", "memory"),
-    )
 
 
 def _read_termination(terminated: Mapping[str, Any]) -> Termination | None:

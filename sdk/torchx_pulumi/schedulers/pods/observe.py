@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from torchx_pulumi.kube import PodReader, run_concurrently
@@ -38,28 +39,23 @@ LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def list_pods(cluster: PodReader, namespace: str, selector: Mapping[str, str]) -> Sequence[Manifest] | None:
-    """Return the pods that have some labels, trimmed. None: pods may not be listed."""
+    """Return the pods that match a selector, trimmed, or None if pods may not be listed."""
     return if_permitted(cluster, LIST_PODS, namespace, lambda: cluster.list_pods(namespace, selector).pods)
 
 
 def get_pods(cluster: PodReader, namespace: str, names: Sequence[str]) -> tuple[Manifest, ...] | None:
-    """Return the pods of some names that exist. None: pods may not be read."""
+    """Return the existing pods among some names, or None if pods may not be read."""
+
+    def read(name: str) -> list[Manifest | None] | None:
+        return if_permitted(cluster, GET_PODS, namespace, lambda: [cluster.get(POD, namespace, name)])
+
     found: list[Manifest] = []
     for start in range(0, len(names), AT_ONCE):
-        read = [lambda name=name: _get(cluster, namespace, name) for name in names[start : start + AT_ONCE]]
-        answers = run_concurrently(*read)
+        answers = run_concurrently(*(partial(read, name) for name in names[start : start + AT_ONCE]))
         if None in answers:
             return None
-        found += [pod for pods in answers for pod in pods]
+        found += [pod for pods in answers for pod in pods if pod is not None]
     return tuple(found)
-
-
-def _get(cluster: PodReader, namespace: str, name: str) -> tuple[Manifest, ...] | None:
-    def read() -> tuple[Manifest, ...]:
-        found = cluster.get(POD, namespace, name)
-        return () if found is None else (found,)
-
-    return if_permitted(cluster, GET_PODS, namespace, read)
 
 
 def with_last_lines(
@@ -79,7 +75,7 @@ def events_of(cluster: PodReader, namespace: str, names: Collection[str | None])
 def if_allowed(
     cluster: PodReader, permission: Permission, namespace: str | None, read: Callable[[], Answer]
 ) -> Answer | None:
-    """Read what only explains a wait. None: not allowed, or not served; see `if_permitted`."""
+    """Return a read that only explains a wait, or None if it is not allowed or not served; see `if_permitted`."""
     try:
         return if_permitted(cluster, permission, namespace, read)
     except ClusterError as error:
@@ -94,7 +90,7 @@ def read_if(wanted: bool, read: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def list_nodes(cluster: PodReader) -> list[Manifest] | None:
-    """Return all nodes. None: they may not be listed."""
+    """Return all nodes, or None if they may not be listed."""
     return if_allowed(cluster, LIST_NODES, None, lambda: cluster.list(NODE, None))
 
 
@@ -113,7 +109,7 @@ def object_names(observed: ObservedObjects) -> set[str | None]:
 
 
 def list_everywhere(cluster: PodReader, permission: Permission, namespace: str) -> list[Manifest]:
-    """List a kind in all namespaces, or in one namespace where no more is allowed. Empty: neither is.
+    """List a kind in all namespaces, or in one namespace if no more is allowed.
 
     Args:
         cluster: The cluster.
@@ -129,7 +125,7 @@ def list_everywhere(cluster: PodReader, permission: Permission, namespace: str) 
 
 
 def read_last_lines(cluster: PodReader, namespace: str, pods: Sequence[Manifest]) -> Mapping[str, str]:
-    """Return the last lines of one log by the name of its pod. Empty: no pod failed, or the log cannot be read."""
+    """Return the last lines of one log by the name of its pod; empty if no pod failed or the log cannot be read."""
     failed = sorted(_failed(pods), key=lambda found: found[0])
     if not failed:
         return {}

@@ -29,7 +29,7 @@ POD_PHASES: Final[Mapping[str, Outcome]] = {
     "Succeeded": (JobState.SUCCEEDED, Reason.COMPLETED),
     "Failed": (JobState.FAILED, Reason.FAILED),
 }
-"""State of a replica by the phase of its pod; the reason is for pods of which only the phase is known."""
+"""State of a replica by the phase of its pod. The reason is that of a pod whose phase alone is known."""
 
 UNREADABLE: Final[Outcome] = (JobState.UNKNOWN, Reason.UNREADABLE)
 
@@ -85,7 +85,7 @@ def _finished_at(containers: Sequence[Container]) -> datetime | None:
 
 
 def state_of_row(row: PodRow) -> JobState | None:
-    """Return the state of a replica by the row of its pod. None: the row does not say.
+    """Return the state of a replica by the row of its pod, or None if the row does not say.
 
     A row has no exit code and no times. Rows of failed pods have their phase; see `rows.read_many`.
     """
@@ -103,7 +103,7 @@ def state_of_row(row: PodRow) -> JobState | None:
 
 
 def read_row(replica_id: int, row: PodRow) -> ReplicaStatus | None:
-    """Return the status of a replica by the row of its pod. None: the row does not say."""
+    """Return the status of a replica by the row of its pod, or None if the row does not say."""
     state = state_of_row(row)
     if state is None:
         return None
@@ -114,12 +114,12 @@ def read_row(replica_id: int, row: PodRow) -> ReplicaStatus | None:
 
 
 def started_at(pods: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """Return when the first container of some pods ran. None: none has, or that is not reported."""
+    """Return when the first container of some pods ran, as far as reported."""
     return earliest(_started_at(read_containers(pod)) for pod in pods)
 
 
 def finished_at(pods: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """Return when the last container of some pods ended. None: none has, or that is not reported."""
+    """Return when the last container of some pods ended, as far as reported."""
     return latest(_finished_at(read_containers(pod)) for pod in pods)
 
 

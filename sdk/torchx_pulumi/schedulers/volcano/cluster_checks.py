@@ -53,12 +53,12 @@ PERMISSIONS: Final = (
 
 
 def permissions(cluster: Reader) -> Sequence[Permission]:
-    """Return the permissions that Volcano needs. Empty: the cluster does not have it."""
+    """Return the permissions that Volcano needs; empty if the cluster does not have it."""
     return PERMISSIONS if cluster.serves(VOLCANO_JOB) else ()
 
 
 def absent(cluster: Reader, options: VolcanoOptions) -> list[Problem]:
-    """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
+    """Return what the cluster lacks for the scheduler; empty if a job can be created."""
     kind = VOLCANO_POD_GROUP if options.gang == GangMode.PODS else VOLCANO_JOB
     if cluster.serves(kind):
         return []

@@ -48,7 +48,7 @@ def command(action: str, namespace: str, name: str, uid: str) -> Manifest:
 
 
 def status_after(action: str, job: Manifest, uid: str) -> dict[str, Any] | None:
-    """Return the status of a job after an action, as Volcano's controller writes it. None: the action changes nothing.
+    """Return the status that Volcano's controller writes for an action, or None if the action changes nothing.
 
     Args:
         action: Volcano's word: `AbortJob` or `ResumeJob`.

@@ -112,7 +112,7 @@ def read_gang_pods(
     Args:
         pod_group: The observed PodGroup.
         pods: Its observed pods. None: pods may not be read, and the counts of the PodGroup show no end.
-        expected: Role name to its pods in rank order, all of which were created. None: not known; then `minMember` of
+        expected: Role name to its created pods in rank order. None: not known; then `minMember` of
             the PodGroup says how many there are at least.
     """
     found = list(pods or ())
@@ -255,7 +255,7 @@ def _find_reason(
 
 
 def unschedulable(pod_group: Mapping[str, Any] | None) -> str | None:
-    """Return Volcano's text about a gang that cannot be placed. None: it can, or Volcano has not said.
+    """Return Volcano's text about a gang that cannot be placed, or None without such a text.
 
     Volcano leaves the condition `Unschedulable` on a gang that was scheduled later.
     """
@@ -273,7 +273,7 @@ def unschedulable(pod_group: Mapping[str, Any] | None) -> str | None:
 def _is_admitted(
     state: JobState, pod_group: Mapping[str, Any] | None, replicas: Sequence[ReplicaStatus]
 ) -> bool | None:
-    """Return whether the queue has admitted the gang. None: not known."""
+    """Return whether the queue has admitted the gang, or None if that is unknown."""
     if state is JobState.RUNNING or state.terminal or text_at(pod_group, "status", "phase") in ADMITTED_PHASES:
         return True
     if replicas and all(replica.node for replica in replicas):

@@ -1,8 +1,8 @@
-"""The replicas of a Volcano Job by its tasks, each of which runs one or more: replica id, pod, and status.
+"""The replicas of a Volcano Job by its tasks: replica id, pod, and status. A task runs one replica or more.
 
-A replica whose pod was not observed is read from what the job counts of its task. The counts say how many pods are in a
-phase, and not which. Where that leaves a choice, the numbers are right and `pod` is None: replicas count as running or
-succeeded first, in rank order, then as pending, then as failed. What is not counted follows from the job's state.
+A replica without an observed pod is read from the job's counts for its task. The counts say how many pods are in a
+phase, but not which. If that leaves a choice, the numbers are right and `pod` is None: replicas count as running or
+succeeded first, in rank order, then as pending, then as failed. All others follow from the job's state.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def tasks_of(job: Mapping[str, Any] | None) -> Iterator[Task]:
 
 
 def place_of(labels: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return task and place in the task of a pod, by its labels. None: they do not say."""
+    """Return task and place in the task of a pod, or None if its labels lack one of them."""
     task, place = text_at(labels, VOLCANO_TASK_SPEC), number_at(labels, VOLCANO_TASK_INDEX)
     return None if task is None or place is None else (task, place)
 
