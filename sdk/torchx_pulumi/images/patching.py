@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import importlib.metadata
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -119,7 +119,12 @@ class ImageBuilder:
             if there:
                 progress.say("is in the registry already, nothing to build")
                 return _patched(plan, there)
-        with self._daemon(plan) as daemon:
+        with contextlib.ExitStack() as stack:
+            try:
+                daemon = stack.enter_context(connected(self.client))
+            except ImageError as error:
+                why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
+                raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
             found = daemon.inspect(plan.reference)
             labels = ((found or {}).get("Config") or {}).get("Labels") or {}
             # A build whose push failed, or a local image. The label tells it from other images of that name.
@@ -133,17 +138,6 @@ class ImageBuilder:
                     daemon.api.tag(image_id, LOCAL_REPOSITORY, tag=plan.tag, force=True)
             progress.say("is on this machine's daemon only; set image_repo for clusters that do not share it")
             return _patched(plan, image_id, built=not done)
-
-    @contextlib.contextmanager
-    def _daemon(self, plan: ImagePlan) -> Iterator[Daemon]:
-        """Return a daemon. The error of one that cannot be reached says why the builder `registry` was not chosen."""
-        with contextlib.ExitStack() as stack:
-            try:
-                daemon = stack.enter_context(connected(self.client))
-            except ImageError as error:
-                why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
-                raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
-            yield daemon
 
     def _push_layers(self, plan: ImagePlan, progress: Progress) -> PatchedImage:
         """Push an image without a daemon, unless the registry has the planned digest."""

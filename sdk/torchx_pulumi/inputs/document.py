@@ -135,7 +135,15 @@ def _plain(node: yaml.Node, path: str, lines: dict[str, int]) -> Any:
         return tuple(items) if node.tag == _TUPLE_TAG else items
     if _WANTS_TEXT.fullmatch(path) and not node.tag.endswith(":null"):
         return node.value
-    return _scalar(node)
+    loader = yaml.SafeLoader("")
+    try:
+        value = loader.construct_object(node)
+    except (yaml.YAMLError, ValueError) as error:
+        raise DocumentError(f"line {node.start_mark.line + 1}: the value cannot be read; write it in quotes") from error
+    finally:
+        loader.dispose()
+    # Dates and bytes have no place in an AppDef; as written they are text.
+    return value if value is None or isinstance(value, (str, bool, int, float)) else node.value
 
 
 def _mapping(node: yaml.MappingNode, path: str, lines: dict[str, int]) -> dict[str, Any]:
@@ -154,15 +162,3 @@ def _mapping(node: yaml.MappingNode, path: str, lines: dict[str, int]) -> dict[s
         made[key_node.value] = _plain(value_node, inner, lines)
         lines[inner] = key_node.start_mark.line + 1
     return made
-
-
-def _scalar(node: yaml.Node) -> Any:
-    loader = yaml.SafeLoader("")
-    try:
-        value = loader.construct_object(node)
-    except (yaml.YAMLError, ValueError) as error:
-        raise DocumentError(f"line {node.start_mark.line + 1}: the value cannot be read; write it in quotes") from error
-    finally:
-        loader.dispose()
-    # Dates and bytes have no place in an AppDef; as written they are text.
-    return value if value is None or isinstance(value, (str, bool, int, float)) else node.value

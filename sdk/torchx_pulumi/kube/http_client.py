@@ -44,6 +44,23 @@ KEPT = 64
 """Idle connections that are kept for further requests."""
 
 
+KEEPALIVE = (
+    ("TCP_KEEPIDLE", 20),  # seconds of silence after which the system sends probes
+    ("TCP_KEEPALIVE", 20),  # the same on macOS
+    ("TCP_KEEPINTVL", 5),  # seconds between probes
+    ("TCP_KEEPCNT", 3),
+    ("TCP_USER_TIMEOUT", 20_000),  # milliseconds; Linux: also while something was sent and not confirmed
+)
+"""Names and values of the options of TCP keepalive. A system has some of them."""
+
+SOCKET_OPTIONS = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *((socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in KEEPALIVE if hasattr(socket, name)),
+]
+"""urllib3's default option and those of TCP keepalive."""
+
+
 class HttpClient:
     """Transport that uses urllib3."""
 
@@ -144,7 +161,7 @@ class HttpClient:
 
     def _pools(self, authority: bytes | None, certificate_and_key: bytes | None) -> Callable[[], Any]:
         """Return what makes a pool of urllib3 for one connection."""
-        options: dict[str, Any] = {"maxsize": 1, "socket_options": _socket_options()}
+        options: dict[str, Any] = {"maxsize": 1, "socket_options": SOCKET_OPTIONS}
         if self._server.startswith("https://"):
             context = options["ssl_context"] = _trusting(authority)
             if self._cluster.get("insecure-skip-tls-verify"):
@@ -281,19 +298,6 @@ class HTTPConnection(_NotesSocket, urllib3.connection.HTTPConnection):  # type: 
 
 class HTTPSConnection(_NotesSocket, urllib3.connection.HTTPSConnection):  # type: ignore[misc]
     """A connection of urllib3 that keeps its socket."""
-
-
-def _socket_options() -> list[tuple[int, int, int]]:
-    """Return urllib3's default option and the options of TCP keepalive."""
-    named = (
-        ("TCP_KEEPIDLE", 20),  # seconds of silence after which the system sends probes
-        ("TCP_KEEPALIVE", 20),  # the same on macOS
-        ("TCP_KEEPINTVL", 5),  # seconds between probes
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 20_000),  # milliseconds; Linux: also while something was sent and not confirmed
-    )
-    found = [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in named if hasattr(socket, name)]
-    return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
 
 def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> str:

@@ -350,10 +350,6 @@ def _is_address(server: str) -> bool:
         return False
 
 
-def _has_text_lists(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(texts is None or is_text_list(texts) for texts in value.values())
-
-
 class _Rule(NamedTuple):
     """A rule for the value of a field, and the problem of any other value."""
 
@@ -366,7 +362,10 @@ _BASE64 = _Rule(_is_base64, "is not base64")
 _ADDRESS = _Rule(_is_address, "is not an address; write https://host:port")
 _FLAG = _Rule(lambda value: isinstance(value, bool), "must be true or false without quotes, found {found}")
 _TEXTS = _Rule(is_text_list, "must be a list of texts, found {found}")
-_TEXTS_BY_NAME = _Rule(_has_text_lists, "must be a mapping of names to lists of texts")
+_TEXTS_BY_NAME = _Rule(
+    lambda value: isinstance(value, Mapping) and all(texts is None or is_text_list(texts) for texts in value.values()),
+    "must be a mapping of names to lists of texts",
+)
 _MAPPING = _Rule(lambda value: isinstance(value, Mapping), "must be a mapping, found {found}")
 
 _CLUSTER_FIELDS = {

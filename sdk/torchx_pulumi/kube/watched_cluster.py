@@ -249,13 +249,13 @@ class WatchedCluster(CachedReader):
         pods = [pod for pod in listed if phase in (None, text_at(pod, "status", "phase"))]
         if whole is None or (whole and len(pods) <= whole):
             return PodList(pods=pods, version=version)
-        return PodList(pods=pods[:whole], rows=[self._row(pod) for pod in pods])
-
-    def _row(self, pod: Manifest) -> PodRow:
-        key = text_at(pod, "metadata", "uid"), text_at(pod, "metadata", "resourceVersion")
-        if len(self._rows) > MOST_ROWS:
-            self._rows.clear()
-        return self._rows.get(key) or self._rows.setdefault(key, row_of(pod, text_at(pod, "status", "phase")))
+        rows = []
+        for pod in pods:
+            key = text_at(pod, "metadata", "uid"), text_at(pod, "metadata", "resourceVersion")
+            if len(self._rows) > MOST_ROWS:
+                self._rows.clear()
+            rows.append(self._rows.get(key) or self._rows.setdefault(key, row_of(pod, text_at(pod, "status", "phase"))))
+        return PodList(pods=pods[:whole], rows=rows)
 
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
         store = self._store(EVENT, namespace)

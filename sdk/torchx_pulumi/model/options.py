@@ -118,9 +118,13 @@ def is_table(kind: Any) -> bool:
     return is_dataclass(kind) and all("help" in item.metadata for item in fields(kind))
 
 
-@functools.cache
 def rows_of(kind: Any) -> tuple[Option, ...]:
     """Return the rows of an option table, in the order of its fields."""
+    return _rows_of(kind)
+
+
+@functools.cache
+def _rows_of(kind: Any) -> tuple[Option, ...]:
     hints = get_type_hints(kind)
     rows = []
     for item in fields(kind):

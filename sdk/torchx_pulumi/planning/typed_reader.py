@@ -166,9 +166,13 @@ def uncovered(problems: Iterable[Problem], known: Iterable[Problem]) -> Iterator
             yield problem
 
 
-@functools.cache
 def field_types(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     """Return the fields of a dataclass in their order: name, type, and whether the field is required."""
+    return _field_types(kind)
+
+
+@functools.cache
+def _field_types(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     hints = get_type_hints(kind)
     return tuple(
         (item.name, hints[item.name], item.default is MISSING and item.default_factory is MISSING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ class Daemon:
         docker = import_docker()
         try:
             # Releases of docker-py before 7.2 do not support contexts.
-            of_context = getattr(docker.ContextAPI, "kwargs_from_context", dict)
+            of_context: Callable[[], Mapping[str, Any]] = getattr(docker.ContextAPI, "kwargs_from_context", dict)
             host = os.environ.get("DOCKER_HOST") or str(of_context().get("base_url") or DEFAULT_HOST)
             if host.startswith("unix://") and not Path(host.removeprefix("unix://")).exists():
                 # The error of docker-py is long, and it leaves a socket open.

@@ -290,8 +290,14 @@ class RegistryClient:
         """
         import certifi
 
-        registry = request.reference.registry
-        proxy = _proxy(request, url) if any(name.lower().endswith("_proxy") for name in os.environ) else None
+        registry, proxy = request.reference.registry, None
+        if any(name.lower().endswith("_proxy") for name in os.environ):
+            from torchx_pulumi.kube.proxies import proxy_for  # its package is as large as ours
+
+            try:
+                proxy = proxy_for(url, {}, os.environ, f"registry {registry}")
+            except ClusterError as error:
+                raise ImageError(f"{error}, asked for {request.what}") from error
         is_own = origin_of(url)[:2] == origin_of(address_of(registry))[:2]
         authority, client = certificates_of(registry) if is_own else (None, None)
         named = authority or next(filter(None, map(os.environ.get, _AUTHORITIES)), "")
@@ -328,15 +334,6 @@ def _digest_in(answer: RegistryAnswer) -> str | None:
     """Return the valid digest in the headers of a response, or None without one."""
     found = str(answer.headers.get("Docker-Content-Digest", ""))
     return found if is_local_id(found) else None
-
-
-def _proxy(request: RegistryRequest, url: str) -> Proxy | None:
-    from torchx_pulumi.kube.proxies import proxy_for  # its package is as large as ours
-
-    try:
-        return proxy_for(url, {}, os.environ, f"registry {request.reference.registry}")
-    except ClusterError as error:
-        raise ImageError(f"{error}, asked for {request.what}") from error
 
 
 def _manager(proxy: Proxy | None, authorities: str, client: tuple[str, str] | None) -> Any:

@@ -190,20 +190,18 @@ class Upload:
         """
         attempts, most, is_there = Attempts(self._client.retries), 0, False
         digest = None if self._is_whole else self._blob.digest
+        # The repository may have the blob, for example from an attempt whose response was lost.
+        head = blob_request("HEAD", self._target, self._blob.digest)
+        present = replace(head, scopes=self._request.scopes, repeated=False)
         with _turn(self._target, self._blob.digest), upload_session(self._target, digest) as self._session:
             while not is_there:
                 try:
-                    is_there = self._is_there() or self._attempt()
+                    is_there = self._client.send(present).status != 404 or self._attempt()
                 except ImageError as error:
                     if self._confirmed > most:
                         attempts.failed, most = 0, self._confirmed
                     attempts.wait(error)
             self._session.keep(None)
-
-    def _is_there(self) -> bool:
-        """Return whether the repository has the blob, maybe from an attempt whose response was lost."""
-        request = blob_request("HEAD", self._target, self._blob.digest)
-        return self._client.send(replace(request, scopes=self._request.scopes, repeated=False)).status != 404
 
     def _attempt(self) -> bool:
         """Send the rest of the blob, and return True: the registry has the blob then."""

@@ -200,24 +200,17 @@ def _check_mounts(path: str, mounts: Sequence[MountSpec]) -> Iterator[Problem]:
             known = ", ".join(MOUNT_KINDS)
             yield Problem(where, f"is of unknown kind {shown(mount.kind)}, must be {known}", rule="mount")
             continue
-        yield from _check_mount(where, mount)
+        yield from (check_object_name if mount.kind == "secret" else check_text)(f"{where}.src", mount.src)
+        if mount.kind in ("bind", "device") and ".." in mount.src.split("/"):
+            yield Problem(f"{where}.src", f"{found(mount.src)}, must not contain '..'")
+        yield from check_text(f"{where}.dst", mount.dst)
+        if mount.kind == "device" and not set(mount.permissions) <= set("rwm"):
+            yield Problem(f"{where}.permissions", f"{found(mount.permissions)}, must be any of r, w and m")
         if mount.dst in taken:
             yield Problem(
                 f"{where}.dst", f"{found(mount.dst)}, where {taken[mount.dst]} is mounted; choose another path"
             )
         taken.setdefault(mount.dst, where)
-
-
-def _check_mount(path: str, mount: MountSpec) -> Iterator[Problem]:
-    if mount.kind == "secret":
-        yield from check_object_name(f"{path}.src", mount.src)
-    else:
-        yield from check_text(f"{path}.src", mount.src)
-    if mount.kind in ("bind", "device") and ".." in mount.src.split("/"):
-        yield Problem(f"{path}.src", f"{found(mount.src)}, must not contain '..'")
-    yield from check_text(f"{path}.dst", mount.dst)
-    if mount.kind == "device" and not set(mount.permissions) <= set("rwm"):
-        yield Problem(f"{path}.permissions", f"{found(mount.permissions)}, must be any of r, w and m")
 
 
 def _check_node_selector(path: str, role: RoleSpec) -> Iterator[Problem]:

@@ -107,20 +107,13 @@ def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem]]:
         name = text_at(pod, "metadata", "name") or ""
         for problem in _find_problems(pod, by_pod[name], evidence, evidence.last_lines.get(name, "")):
             groups.setdefault((problem.reason, problem.what), []).append((pod, problem))
-    unread = _unread_phases(evidence)
+    # Whether pods failed, or wait, that were not read as a whole and may have the problem of others as well.
+    read = {text_at(pod, "metadata", "name") for pod in evidence.pods or ()}
+    short = [row for name, row in (evidence.rows or {}).items() if name not in read and row.status not in HEALTHY]
+    unread = {row.phase == "Failed" for row in short}
     for found in groups.values():
         least = "at least " if any((text_at(pod, "status", "phase") == "Failed") in unread for pod, _ in found) else ""
         yield _merge(found, evidence.pod_count, least)
-
-
-def _unread_phases(evidence: Evidence) -> set[bool]:
-    """Return whether pods failed, or wait, that were not read as a whole and may have the problem of others as well."""
-    if evidence.rows is None:
-        return set()
-    read = {text_at(pod, "metadata", "name") for pod in evidence.pods or ()}
-    return {
-        row.phase == "Failed" for row in evidence.rows.values() if row.status not in HEALTHY and row.name not in read
-    }
 
 
 def explain_row(row: PodRow, state: JobState) -> tuple[Reason, str]:
@@ -157,7 +150,15 @@ def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
         state: State of the replica.
     """
     if state is JobState.FAILED:
-        return _explain_failed(pod)
+        # Its own reason comes first, then the first exit code: a condition may be a consequence.
+        problem, reason = next(_find_problems(pod)), Reason.FAILED
+        ends = ((one, one.ended) for one in read_containers(pod) if one.ended and one.ended.exit_code)
+        if text_at(pod, "status", "reason") in EVICTIONS:
+            reason = Reason.EVICTED
+        elif failed := next(ends, None):
+            problem = termination_problem(*failed)
+            reason = REPLICA_REASONS.get(problem.reason, problem.reason)
+        return reason, in_one_line(problem.what, problem.detail)
     problems = [find_container_problem(one, ()) for one in read_containers(pod) if one.waiting]
     stuck = next((problem for problem in problems if problem is not None and problem.reason in STUCK), None)
     if stuck is not None and state in (JobState.RUNNING, JobState.PENDING):
@@ -264,17 +265,6 @@ def _pending_problems(pod: Observed, events: Iterable[Observed], evidence: Evide
             resolution=f"check that {scheduler!r} runs in the cluster, and that its name is right "
             "(`torchx-pulumi doctor` checks it)",
         )
-
-
-def _explain_failed(pod: Observed) -> tuple[Reason, str]:
-    """Return why a pod failed: its own reason, else the first exit code; a condition may be a consequence."""
-    problem, reason = next(_find_problems(pod)), Reason.FAILED
-    if text_at(pod, "status", "reason") in EVICTIONS:
-        reason = Reason.EVICTED
-    elif ended := next(((one, one.ended) for one in read_containers(pod) if one.ended and one.ended.exit_code), None):
-        problem = termination_problem(*ended)
-        reason = REPLICA_REASONS.get(problem.reason, problem.reason)
-    return reason, in_one_line(problem.what, problem.detail)
 
 
 def _explain_pending(pod: Observed) -> tuple[Reason, str]:

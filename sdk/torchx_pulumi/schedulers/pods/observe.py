@@ -5,7 +5,7 @@ All but the pods is optional: without a permission the explanation has less deta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
@@ -126,18 +126,25 @@ def list_everywhere(cluster: PodReader, permission: Permission, namespace: str) 
 
 def read_last_lines(cluster: PodReader, namespace: str, pods: Sequence[Manifest]) -> Mapping[str, str]:
     """Return the last lines of one log by the name of its pod; empty if no pod failed or the log cannot be read."""
-    failed = sorted(_failed(pods), key=lambda found: found[0])
+    failed = []
+    for pod in pods:
+        for container in read_containers(pod):
+            looping = container.waiting == CRASH_LOOP
+            end = container.previous if looping else container.ended
+            if end is not None and end.exit_code and end.reason not in START_ERRORS:
+                name = text_at(pod, "metadata", "name")
+                order = (end.exit_code in STOP_CODES, end.finished_at or LATE, name or "")
+                failed.append((order, name, pod, container.name, looping, end))
     if not failed:
         return {}
-    _, pod, container, previous, has_message = failed[0]
-    name = text_at(pod, "metadata", "name")
-    if has_message or name is None or has_secrets(pod):
+    _, name, pod, first, previous, end = min(failed, key=lambda one: one[0])
+    if end.message is not None or name is None or has_secrets(pod):
         return {}
     try:
         log = cluster.logs(
             namespace,
             name,
-            container,
+            first,
             previous=previous,
             tail_lines=MAX_LINES,
             limit_bytes=MAX_BYTES,
@@ -151,18 +158,6 @@ def read_last_lines(cluster: PodReader, namespace: str, pods: Sequence[Manifest]
         # The log only explains a failure that is known from the exit code.
         return {}
     return {name: text} if text.strip() and not text.startswith(GONE_LOG) else {}
-
-
-def _failed(pods: Sequence[Manifest]) -> Iterator[tuple[tuple[bool, datetime, str], Manifest, str | None, bool, bool]]:
-    """Yield containers that failed: sort key, pod, container, whether it was restarted, whether it left a message."""
-    for pod in pods:
-        for container in read_containers(pod):
-            looping = container.waiting == CRASH_LOOP
-            end = container.previous if looping else container.ended
-            if end is None or not end.exit_code or end.reason in START_ERRORS:
-                continue
-            order = (end.exit_code in STOP_CODES, end.finished_at or LATE, text_at(pod, "metadata", "name") or "")
-            yield order, pod, container.name, looping, end.message is not None
 
 
 def has_secrets(pod: Manifest) -> bool:
