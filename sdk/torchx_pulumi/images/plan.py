@@ -31,7 +31,7 @@ _MOST_NAMED: Final = 8
 
 
 class Builder(str, Enum):
-    """What builds an image."""
+    """The builder of an image."""
 
     REGISTRY = "registry"
     """The layers are pushed to the registry, without a daemon."""
@@ -96,7 +96,7 @@ class ImagePlan:
 
     @property
     def own_tag(self) -> str:
-        """Return the tag for an image whose tag has another digest: registries may remove what no tag names."""
+        """Return the tag for an image whose tag has another digest: registries may remove untagged images."""
         return f"{self.tag}-{str(self.digest).removeprefix('sha256:')[:12]}"
 
     @property

@@ -20,12 +20,12 @@ from torchx_pulumi.planning.overlay import select_overlay
 from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, field_types, uncovered
 
 EXTRAS_KEY = "torchx_pulumi"
-"""Where `role.metadata` holds what an AppDef has no field for."""
+"""Key of `role.metadata` for settings without a field in an AppDef."""
 
 EXTRAS = ("secret_env", "secret_mounts", "node_selector", "tolerations")
 
 OVERLAY_KEY = "kubernetes"
-"""Where `role.metadata` holds the pod overlay, or the path or URI of its file."""
+"""Key of `role.metadata` for the pod overlay, or for the path or URI of its file."""
 _OVERLAY_KIND = "V1Pod"
 
 _MOUNT_KINDS = {"BindMount": "bind", "VolumeMount": "volume", "DeviceMount": "device"}

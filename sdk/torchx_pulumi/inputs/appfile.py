@@ -1,6 +1,6 @@
 """AppDef files, YAML or JSON, and mappings of the same keys, as a `JobSpec`.
 
-A file may also be what `dataclasses.asdict` makes of a TorchX AppDef, or what `torchx-pulumi program` makes of a
+A file may also be the output of `dataclasses.asdict` for a TorchX AppDef, or of `torchx-pulumi program` for a
 launched one. The metadata of the latter has marks for values that JSON has no form for (`json_values`).
 """
 
@@ -20,7 +20,7 @@ from torchx_pulumi.planning.overlay import given_overlay
 from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, as_text, field_types, whole_numbers
 
 _UNUSED_ROLE_KEYS = ("base_image", "workspace", "overrides")
-"""What `dataclasses.asdict` adds to a role. Only the unset value is taken, since another one would have no effect."""
+"""Keys that `dataclasses.asdict` adds to a role. Only their unset value is taken, as another one has no effect."""
 
 ROLE_KEYS = tuple(name for name, _, _ in field_types(RoleSpec) if name != "image_digest")
 """Keys of a role. A digest is written as a part of the image."""

@@ -15,7 +15,7 @@ from torchx_pulumi.planning.typed_reader import TypedReader, empty, field_types,
 from torchx_pulumi.schedulers import find_backend
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
-"""Options of TorchX's own schedulers that change how a job is launched, never its manifest. No effect here."""
+"""Options of TorchX's own schedulers that change how a job is launched, never its manifest. Ignored here."""
 
 
 def read_options(options: Mapping[str, Any], scheduler: str = "volcano") -> Options:

@@ -229,7 +229,7 @@ class ExecPlugin:
         """Return the credentials of the last run. Run the program if there are none, or they expired or were refused.
 
         Args:
-            refused: What the API server refused. None: nothing.
+            refused: Credentials that the API server refused. None: there are none.
 
         Raises:
             ClusterError: The program is missing or failed, or its output is not an ExecCredential.

@@ -307,7 +307,7 @@ def authority_of(cluster: Mapping[str, Any]) -> str | None:
 
 
 def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> None:
-    """Check the types of all fields that requests depend on. What kubectl refuses is refused here.
+    """Check the types of all fields that requests depend on, as kubectl does.
 
     Without the checks a field of a wrong type would have another meaning: `insecure-skip-tls-verify: "false"` is a text
     that is not empty, and `as-groups: admins` would be six groups of one letter.

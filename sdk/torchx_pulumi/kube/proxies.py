@@ -42,7 +42,7 @@ class Proxy:
     authorization: str | None = field(default=None, repr=False)
     """Value of the header Proxy-Authorization. None: the proxy needs no credentials."""
     source: str
-    """Where it is configured: a variable, or `proxy-url`."""
+    """Place of its configuration: a variable, or `proxy-url`."""
 
 
 def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str, str], where: str) -> Proxy | None:

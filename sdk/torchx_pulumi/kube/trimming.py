@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from torchx_pulumi.model.object_fields import at
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Observed
 
 CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContainers"})
 """Fields that list containers, in a pod and in any template of one."""
@@ -48,7 +47,7 @@ _shared: dict[str, str] = {}
 """Strings by themselves: equal ones of different objects are stored once."""
 
 
-def trim(found: Mapping[str, Any]) -> Manifest:
+def trim(found: Observed) -> Manifest:
     """Return an object with the fields that a status or a diagnosis reads; the argument is not changed.
 
     Commands, probes, mounts, variables and managed fields are dropped, in the object and in any template in it.
@@ -72,7 +71,7 @@ def _trim(value: Any) -> Any:
     return value
 
 
-def _trim_mapping(found: Mapping[str, Any]) -> dict[str, Any]:
+def _trim_mapping(found: Observed) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in found.items():
         if key in NOWHERE:
@@ -86,7 +85,7 @@ def _trim_mapping(found: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:
+def _trim_container(container: Observed) -> dict[str, Any]:
     kept = _trim_mapping({key: value for key, value in container.items() if key not in CONTAINER_FIELDS})
     for key, secret in (("env", ("valueFrom", "secretKeyRef")), ("envFrom", ("secretRef",))):
         if isinstance(kept.get(key), list):

@@ -137,7 +137,7 @@ class WatchedCluster(CachedReader):
     """A `Reader` whose watched objects are kept up to date in memory.
 
     Returned objects are shared and trimmed: a caller must not change them, and fields that no status or diagnosis reads
-    are missing. What is not watched, or cannot be, is read from the cluster; its answers are kept for 30 s.
+    are missing. All other objects are read from the cluster, whose answers are kept for 30 s.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class WatchedCluster(CachedReader):
         return [*self._watches.values()]
 
     def is_synced(self, kind: Kind, namespace: str | None) -> bool:
-        """Return whether reads of a kind are answered from memory, with what the cluster has."""
+        """Return whether reads of a kind are answered from memory, up to date with the cluster."""
         watch = self._watch(kind, namespace)
         return watch is not None and watch.synced
 

@@ -42,7 +42,7 @@ class StackRef:
     secrets_provider: str | None = None
     """Secrets provider of a new stack. None: passphrase on backends of one's own, the service's own elsewhere."""
     organization: str = ORGANIZATION
-    """Organization of a Pulumi service that keeps the stack. `organization`: the backend has no other one, or, on a
+    """Organization of a Pulumi service that keeps the stack. `organization`: the only one of the backend or, on a
     service, the default organization of the user who asks, which the CLI omits when it lists stacks."""
 
     @property
@@ -69,7 +69,7 @@ class Owner:
     host: str
     pid: int
     started: str
-    """When the process started (`owners.started`), as process ids are used again. Empty: not known."""
+    """Start of the process (`owners.started`), as process ids are used again. Empty: not known."""
     boot_id: str | None = None
     """The boot of the machine that it runs in (`owners.boot_id`). None: not known."""
     pid_namespace: int | None = None

@@ -42,7 +42,7 @@ class ClusterIdentity:
     address: str
     """Digest of the API server's address (`kubeconfig.identity_of`)."""
     name: str = field(default="", compare=False)
-    """What messages call it: context and address. Empty: not known."""
+    """Name in messages: context and address. Empty: not known."""
 
     @property
     def key(self) -> str:
@@ -75,11 +75,11 @@ def compare(recorded: ClusterIdentity, present: ClusterIdentity) -> Match:
 
 
 def mismatch_words(subject: str, launched_in: object, present: ClusterIdentity, match: Match) -> str:
-    """Return the message that a cluster is not, or not known to be, the one of a launch.
+    """Return the message about a cluster that is not, or may not be, the one of a launch.
 
     Args:
-        subject: What was launched.
-        launched_in: What the cluster of the launch is called. None: not known.
+        subject: The launched job, in words.
+        launched_in: Name of the cluster of the launch. None: not known.
         present: The cluster that was reached.
         match: DIFFERENT or UNDECIDED.
     """

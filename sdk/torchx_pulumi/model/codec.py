@@ -21,7 +21,7 @@ from torchx_pulumi.model.timestamps import format_time
 Value = TypeVar("Value")
 
 Fallbacks = Mapping[type[Enum], Enum]
-"""Enum to the member that a value of a later release is read as. Of another enum, such a value is a problem."""
+"""Enum to the member that replaces a value of a later release. In any other enum, such a value is a problem."""
 
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -52,7 +52,7 @@ def from_json(kind: type[Value], value: Any, path: str = "", fallbacks: Fallback
     Args:
         kind: A dataclass, a TypedDict, or any type that their fields may have.
         value: The JSON value.
-        path: What messages call it. Empty: paths of problems begin with the field.
+        path: Name in messages. Empty: paths of problems begin with the field.
         fallbacks: Members for values of a later release. None: such values are problems.
 
     Raises:
@@ -71,7 +71,7 @@ def check_version(value: Any, where: str, what: str, newest: int) -> None:
     Args:
         value: The JSON value.
         where: Place that it was read from, for messages.
-        what: What it has to be, for messages.
+        what: Name of the wanted value, for messages.
         newest: Newest version that can be read.
 
     Raises:

@@ -35,6 +35,9 @@ class TaskLayout(str, Enum):
 Manifest = dict[str, Any]
 """One Kubernetes object, as its API server takes it."""
 
+Observed = Mapping[str, Any]
+"""An object of a cluster, or a part of one, as it was read. It is not changed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:

@@ -42,7 +42,7 @@ class RegistrationPlan:
     outputs: Mapping[str, Any]
     """Outputs of the component."""
     roles: Mapping[str, Mapping[str, Any]]
-    """Role name in object names to what the component's output `roles` has of it."""
+    """Role name in object names to its part of the component's output `roles`."""
     exports: Mapping[str, Any] = field(default_factory=dict)
     """Outputs of the stack."""
     kubeconfig: str | None = None

@@ -12,7 +12,7 @@ from torchx_pulumi.model.timestamps import parse_time
 
 
 class RequestedAction(str, Enum):
-    """What was asked for."""
+    """The requested action."""
 
     CANCEL = "cancel"
     RESUME = "resume"

@@ -1,6 +1,6 @@
 """The record of a run, which the stack keeps after the objects of the run were deleted.
 
-Data and its codec. No secrets: digests of fields, never their values.
+Data and its codec, without secrets: digests of fields, never their values.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ SDK_ADVICE: Final = (
     f"run `pip install 'pulumi>={TESTED_SDK[0][0]}.{TESTED_SDK[0][1]},<{TESTED_SDK[1][0]}.{TESTED_SDK[1][1] + 1}'`, or "
     "install a newer torchx-pulumi"
 )
-"""What to do about another version of it."""
+"""Advice about another version of it."""
 OLDEST_PROVIDER: Final = (4, 29)
 NEWEST_TESTED_PROVIDER: Final = (4, 34)
 """Of the newest Kubernetes SDK in `requirements`. Providers of the same 4.x are expected to work, and get a warning."""

@@ -16,7 +16,7 @@ REPLICA_ID_ENV = "TORCHX_REPLICA_ID"
 """Variable with the index of a replica, in pods that share a task and use their index."""
 
 REPLICA_ID_REFERENCE = f"$({REPLICA_ID_ENV})"
-"""What the kubelet replaces by the value of that variable."""
+"""Reference that the kubelet replaces by the value of that variable."""
 
 FIELD_PATH = "[FIELD_PATH]"
 """Start of an environment value that is read from a field of the pod."""

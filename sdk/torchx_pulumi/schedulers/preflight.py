@@ -52,7 +52,7 @@ def preflight(
 
 
 def discover(cluster: Reader | None, options: Options, unset: Collection[str]) -> Options:
-    """Return options with what the scheduler reads from the cluster where the user has not set it.
+    """Return options in which unset ones have the values that the scheduler reads from the cluster.
 
     Raises:
         ClusterError: The cluster does not answer.

@@ -16,7 +16,7 @@ from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, RolePlan, TaskPlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.options import Manifest, Options, TaskLayout
+from torchx_pulumi.model.options import Manifest, Observed, Options, TaskLayout
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
 from torchx_pulumi.planning.checks.job import check_job_rules
@@ -56,7 +56,7 @@ class Control(Protocol):
         """Stop the pods of a run and keep its job object.
 
         Args:
-            cluster: Where the run is.
+            cluster: The cluster of the run.
             namespace: Namespace of the job object.
             name: Its name.
             uid: Its uid; another object of that name is not changed.
@@ -100,7 +100,7 @@ class Variant:
     """The controller puts the uid of the job object into the names of PodGroups."""
     name_tail: Callable[[Mapping[str, int]], int] = lambda _tasks: 0
     """Return the characters of a pod name that the job's name must leave free, by task names with their replicas."""
-    pod_templates: Callable[[Manifest], list[tuple[str, Mapping[str, Any]]]] = lambda _job_object: []
+    pod_templates: Callable[[Manifest], list[tuple[str, Observed]]] = lambda _job_object: []
     """Return pod name and pod of every replica in an observed job object; empty if it does not have them."""
     read_tasks: Callable[[Manifest], RoleTasks | None] = lambda _job_object: None
     """Return the tasks in a job object by the role's name in object names, or None for the layout `replica`."""
@@ -136,7 +136,7 @@ class Variant:
 
         Args:
             observed: The objects of the run.
-            now: The current time, aware. None: when the objects were observed; where that is not known either,
+            now: The current time, aware. None: the time of the observation; if that is unknown as well,
                 diagnoses that depend on the time are left out (no controller has acted on the job for a minute).
         """
         status = replace(self.read(observed), uid=observed.uid)
@@ -164,7 +164,7 @@ class LayoutChoice:
     tasks: RoleTasks | None = None
     """None: layout `replica`."""
     warnings: Sequence[str] = ()
-    """What the user should know about the choice: why the layout is not `role`, or what processes see differently."""
+    """Hints for the user: why the layout is not `role`, or which differences processes see."""
 
 
 def named_kinds(kinds: Iterable[Kind]) -> str:
@@ -174,18 +174,18 @@ def named_kinds(kinds: Iterable[Kind]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerBackend(Generic[OptionsT]):
-    """One scheduler: its options, rules, variants, and what it needs of a cluster."""
+    """One scheduler: its options, rules, variants, and its needs of a cluster."""
 
     name: str
-    """What users call it, for example `volcano`. App handles begin with `pulumi_<name>://`."""
+    """Name for users, for example `volcano`. App handles begin with `pulumi_<name>://`."""
     options: type[OptionsT]
     """Class of its options, a frozen dataclass. The text under each field is the option's help."""
     component: str = "TrainingJob"
-    """Class name of its Pulumi component, which the type in URNs is made of. The default: it has none."""
+    """Class name of its Pulumi component, which is part of URNs. The default: it has none."""
     component_module: str = ""
     """Module of the component, which `python -m tools.components` writes. Empty: there is none."""
     component_text: str = ""
-    """What the component is, in one sentence, for its documentation."""
+    """Description of the component in one sentence, for its documentation."""
     foreign_options: Mapping[str, str] = field(default_factory=dict)
     """Options of other schedulers that users try, and what to do instead."""
     discovered: Mapping[str, str] = field(default_factory=dict)
@@ -207,11 +207,11 @@ class SchedulerBackend(Generic[OptionsT]):
     layout_differences: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
     """Yield what a job names and the layout `role` changes, next to `tasks_note`."""
     tasks_note: str = ""
-    """What the layout `role` changes for every job."""
+    """The effect of the layout `role` on every job."""
     replica_id_field: str = ""
     """Field of a pod that has its place in its task. Empty: tasks have one replica each."""
     warnings: Callable[[JobSpec, OptionsT], Sequence[str]] = lambda _spec, _options: ()
-    """What the user should know about a job that passed the checks."""
+    """Hints for the user about a job that passed the checks."""
     rank0_env: Callable[[str], str]
     """Role name in object names -> variable with the host of rank 0."""
     describe: Callable[[Evidence], str | None] = lambda _evidence: None
@@ -232,7 +232,7 @@ class SchedulerBackend(Generic[OptionsT]):
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []
     """Return the objects that options name and a launch needs."""
     discover: Callable[[Reader, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
-    """Return options with what the cluster says, for those that are not set."""
+    """Return options in which unset ones have the values of the cluster."""
     permissions: Callable[[Reader], Sequence[Permission]] = lambda _cluster: ()
     """Return the permissions that launching, reading and ending a job needs, if the cluster has the scheduler."""
     check_installed: Callable[[Cluster, DoctorScope], Finding] = lambda _cluster, _asked: skipped("kinds", "no check")
@@ -240,10 +240,10 @@ class SchedulerBackend(Generic[OptionsT]):
     doctor_checks: Sequence[tuple[str, Callable[[Cluster, DoctorScope], Finding]]] = ()
     """Names and functions of its other checks."""
     simulate: Callable[[Any, Kind, Manifest], None] = lambda _cluster, _kind, _written: None
-    """Do at once what the scheduler's controller does with an object that is written to a `testing.FakeCluster`."""
+    """Act on an object written to a `testing.FakeCluster` as the scheduler's controller does, at once."""
     pod_label: str
     """Label of every pod whose value is the job's name."""
-    place_of: Callable[[Mapping[str, Any]], tuple[str, int] | None] = lambda _labels: None
+    place_of: Callable[[Observed], tuple[str, int] | None] = lambda _labels: None
     """Return the task of a pod and its place in the task, from 0, by its labels; None if they do not say."""
     tolerated: frozenset[str] = frozenset()
     """Rules of `check_job` that give a warning here, where other schedulers refuse."""
@@ -255,7 +255,7 @@ class SchedulerBackend(Generic[OptionsT]):
         return {self.pod_label: job_name}
 
     def variant_of(self, options: Options) -> Variant:
-        """Return the variant that options choose."""
+        """Return the chosen variant."""
         if self.variant_option is None:
             return next(iter(self.variants.values()))
         return self.variants[getattr(options, self.variant_option)]
@@ -324,7 +324,7 @@ class SchedulerBackend(Generic[OptionsT]):
         """Plan a job by the rules of this scheduler.
 
         Args:
-            spec: What the user asks for.
+            spec: The job as requested.
             options: Options of the launch.
             app_id: Name of the job object; a DNS label, used unchanged.
             launched: Replicas of each role when the job object was created, by role name. More than the spec has: the

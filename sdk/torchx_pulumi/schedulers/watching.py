@@ -52,7 +52,7 @@ def rbac_rules(permissions: Iterable[Permission], *, namespaced: bool | None = N
     """Return the rules of a Role or ClusterRole, sorted, and as few as grant exactly these permissions.
 
     Args:
-        permissions: What is granted.
+        permissions: The granted permissions.
         namespaced: True: only what is in namespaces, for a Role. False: only the rest, for a ClusterRole next to Roles.
             None: everything.
     """

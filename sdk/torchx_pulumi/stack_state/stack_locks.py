@@ -1,4 +1,4 @@
-"""Pulumi's locks on stacks: read, taken without the engine, and removed if they are our own and have no owner any more.
+"""Pulumi's locks on stacks: read, taken without the engine, and removed if they are our own and their owner has ended.
 
 A lock names a host and a process id, which are not unique: containers share host names and count processes from 1. So a
 lock that is written here also has its owner, with boot, PID namespace and start of the process. Before an engine
@@ -155,7 +155,7 @@ class OwnedLocks:
 def stack_lock(
     store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: float = HOLD_S
 ) -> Iterator[HasTime | None]:
-    """Acquire the lock of a stack in Pulumi's format. None: another process holds it.
+    """Acquire the lock of a stack in Pulumi's format, and yield None if another process holds it.
 
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
     what is yielded before it changes anything.

@@ -327,7 +327,7 @@ class StackUpdate:
     finished_at: datetime | None
     """None: it has not ended, or that is not known."""
     message: str
-    """What was given with `--message`, or the commit. Empty: nothing."""
+    """Text of `--message`, or the commit. Empty: there is none."""
     started_by: str = ""
     """`cli`, `auto.local` or `auto.inline`, as Pulumi writes it. Empty: not known."""
 

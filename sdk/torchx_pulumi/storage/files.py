@@ -203,7 +203,7 @@ def os_error_reason(error: OSError, advice: str) -> str:
     """Return the reason of a file system error, and what to do about it.
 
     Args:
-        error: What the file system raised.
+        error: Error of the file system.
         advice: How to use another folder.
     """
     forbidden = f"this user has no permission; change the permissions, or {advice}"

@@ -31,7 +31,7 @@ _MOST_ID: Final = 8**7 - 1
 _REST: Final = b"ustar  \0".ljust(255, b"\0")
 """The end of a plain header: the format, and no names of owners."""
 _REST_SUM: Final = sum(_REST) + 8 * ord(" ")
-"""What it adds to the checksum, whose own digits count as spaces."""
+"""Its part of the checksum, whose own digits count as spaces."""
 _BATCH: Final = 1 << 16
 """Bytes of a piece."""
 

@@ -48,7 +48,7 @@ def in_home(path: str) -> Path:
 def write_cache(file: Path, content: Iterable[bytes]) -> None:
     """Write the parts of a file of a cache, and remove files of its folder that were not written for a long time.
 
-    A file that cannot be written is not an error: the next run finds out again what it would contain.
+    A file that cannot be written is not an error: the next run computes its content again.
     """
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -31,7 +31,7 @@ class Tree:
     """Entries of the context."""
 
     entries: Sequence[Entry]
-    """What COPY sees, sorted by the bytes of paths. A folder precedes its contents."""
+    """Files that COPY sees, sorted by the bytes of paths. A folder precedes its contents."""
     sent_only: Sequence[Entry] = ()
     """Files that the rules exclude from the image and that are sent because the daemon reads them."""
     warnings: Sequence[str] = ()
@@ -215,7 +215,7 @@ def _differences(entries: Sequence[Entry], text: str) -> list[str]:
 
 
 def _links_out(entries: Sequence[Entry]) -> list[str]:
-    """Return a warning about links that lead out of the workspace: TorchX sends what they lead to."""
+    """Return a warning about links that lead out of the workspace: TorchX sends their targets."""
     found, paths = [], {".", *(entry.path for entry in entries)}
     for entry in entries:
         if not entry.target:

@@ -1,4 +1,4 @@
-"""Requests to registries, their responses, and the errors of those that fail: what was asked, answered, and what to do.
+"""Requests to registries, their responses, and the errors of those that fail: request, answer and next step.
 
 Data and texts only; `client` sends.
 """
@@ -49,7 +49,7 @@ class RegistryRequest:
     scopes: tuple[str, ...]
     """Permissions that the request needs."""
     what: str
-    """What is asked for, for messages."""
+    """The wanted object, for messages."""
     expected: Container[int] = (200,)
     """Statuses that are returned. Others are errors."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -147,7 +147,7 @@ def denied(request: RegistryRequest, what: str, *, status: int = 401, note: str 
 
     Args:
         request: The request.
-        what: What the registry does.
+        what: The registry's action, in words.
         status: The HTTP status.
         note: Why the credentials of a pod could not be read. Empty: no problem.
     """

@@ -81,7 +81,7 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 def found(value: object) -> str:
-    """Return what was found, for a message.
+    """Return the found value for a message.
 
     >>> found("x"), found(None)
     ("is 'x'", 'is not set')
@@ -108,7 +108,7 @@ def shown(value: object) -> str:
 
 
 def amount(value: object) -> str:
-    """Return what was found in place of a number. A text is not shown, because it may be a secret.
+    """Return the value found in place of a number, for a message. A text is not shown, because it may be a secret.
 
     >>> amount(-1), amount("hunter22")
     ('is -1', 'is of type str')

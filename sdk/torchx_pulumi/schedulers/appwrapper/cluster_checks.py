@@ -1,4 +1,4 @@
-"""What AppWrappers need of a cluster: kinds, a coscheduler and permissions."""
+"""The needs of AppWrappers of a cluster: kinds, a coscheduler and permissions."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ PodGroups, events. Messages are in `appwrapper.diagnosis`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from torchx_pulumi.model.object_fields import is_being_deleted, mapping_at, text_at, time_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STUCK, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.schedulers.appwrapper.diagnosis import find_waits
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, read_app_wrapper
@@ -29,10 +29,10 @@ from torchx_pulumi.schedulers.pods.status import (
 
 
 def read_mcad(
-    app_wrapper: Mapping[str, Any] | None,
-    pods: Iterable[Mapping[str, Any]] | None = (),
-    pod_groups: Iterable[Mapping[str, Any]] = (),
-    events: Iterable[Mapping[str, Any]] = (),
+    app_wrapper: Observed | None,
+    pods: Iterable[Observed] | None = (),
+    pod_groups: Iterable[Observed] = (),
+    events: Iterable[Observed] = (),
 ) -> JobStatus:
     """Return the status of an AppWrapper, v1beta1 (MCAD) or v1beta2 (its successor), without messages.
 
@@ -71,7 +71,7 @@ def read_mcad(
 
 
 def _read_outcome(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], pods: int | None, *, going: bool) -> Outcome:
-    """Return state and reason from what the AppWrapper says and what its pods show.
+    """Return state and reason by the AppWrapper and its pods.
 
     Args:
         wrapper: The AppWrapper.
@@ -121,7 +121,7 @@ def _read_active(replicas: Sequence[ReplicaStatus], failed: Sequence[Reason]) ->
     return outcome
 
 
-def _read_roles(wrapper: AppWrapper, pods: Sequence[Mapping[str, Any]], state: JobState) -> tuple[RoleStatus, ...]:
+def _read_roles(wrapper: AppWrapper, pods: Sequence[Observed], state: JobState) -> tuple[RoleStatus, ...]:
     """Return every replica that the AppWrapper wraps, with or without a pod."""
     if not wrapper.templates:
         return group_pods(pods)

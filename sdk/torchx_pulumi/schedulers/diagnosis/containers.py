@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STOP_CODES, Reason
-from torchx_pulumi.schedulers.diagnosis.evidence import Observed, PodProblem
+from torchx_pulumi.schedulers.diagnosis.evidence import PodProblem
 from torchx_pulumi.schedulers.pods.containers import (
     CRASH_LOOP,
     IMAGE_WAITS,

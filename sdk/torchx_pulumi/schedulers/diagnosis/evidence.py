@@ -6,14 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import text_at, time_at
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.model.status import Diagnosis, JobStatus, ObjectRef, Reason
-
-Observed = Mapping[str, Any]
 
 PATIENCE: Final = timedelta(seconds=60)
 """Time within which a controller or a scheduler acts on a new object."""
@@ -102,7 +100,7 @@ class Evidence(ObservedObjects):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodProblem:
-    """What is wrong with one pod."""
+    """The problem of one pod."""
 
     reason: Reason
     what: str

@@ -46,8 +46,8 @@ def explain_status(evidence: Evidence, words: str | None) -> str:
     """Return the message of a job.
 
     Args:
-        evidence: What was observed; the replicas have their messages.
-        words: What the scheduler's own objects say. None: nothing.
+        evidence: The observed objects; the replicas have their messages.
+        words: Statement of the scheduler's own objects. None: there is none.
     """
     status, replicas = evidence.status, evidence.status.replicas
     if is_being_deleted(evidence.job_object) and not status.state.terminal:

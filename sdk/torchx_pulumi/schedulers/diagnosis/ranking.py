@@ -19,7 +19,7 @@ class Cause:
     """A reason as the cause of a state."""
 
     advice: str | None = None
-    """What to do where the status has the reason and nothing says more. None: the status is never a diagnosis of it."""
+    """Advice for a status with the reason and no better cause. None: the status is never a diagnosis of it."""
     _: KW_ONLY
     leads: bool = False
     """A status with it comes before the causes of its pods, and says what to do in any case."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.model.object_fields import earliest, items_at, mapping_at, number_at, text_at, time_at
+from torchx_pulumi.model.options import Observed
 
 IMAGE_WAITS: Final = frozenset(
     {
@@ -78,7 +78,7 @@ class Container:
     """A Kubernetes quantity. None: no limit."""
 
 
-def read_containers(pod: Mapping[str, Any]) -> list[Container]:
+def read_containers(pod: Observed) -> list[Container]:
     """Return the containers that the pod's status reports, init containers first."""
     specs = {
         text_at(spec, "name"): spec for key in ("initContainers", "containers") for spec in items_at(pod, "spec", key)
@@ -107,7 +107,7 @@ def read_containers(pod: Mapping[str, Any]) -> list[Container]:
     return found
 
 
-def _read_termination(terminated: Mapping[str, Any]) -> Termination | None:
+def _read_termination(terminated: Observed) -> Termination | None:
     if not terminated:
         return None
     return Termination(

@@ -15,7 +15,7 @@ from torchx_pulumi.kube import PodReader, run_concurrently
 from torchx_pulumi.kube.kinds import NODE, POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import at, items_at, text_at
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.model.status import STOP_CODES, JobState, JobStatus, Reason
 from torchx_pulumi.schedulers.diagnosis.containers import is_pull_error_unknown
 from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
@@ -33,7 +33,7 @@ MAX_BYTES: Final = 16_000
 SILENCE_S: Final = 3.0
 """Longest wait for the node that has the log, in seconds."""
 GONE_LOG: Final = "unable to retrieve container logs for "
-"""Beginning of what the kubelet sends in place of the log of a container that it has removed."""
+"""Beginning of the kubelet's text in place of the log of a container that it has removed."""
 
 LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
@@ -162,7 +162,7 @@ def read_last_lines(cluster: PodReader, namespace: str, pods: Sequence[Manifest]
 
 def has_secrets(pod: Manifest) -> bool:
     """Return whether a pod gets values of Secrets: as variables or as files."""
-    containers: list[Mapping[str, Any]] = [
+    containers: list[Observed] = [
         *items_at(pod, "spec", "containers"),
         *items_at(pod, "spec", "initContainers"),
     ]

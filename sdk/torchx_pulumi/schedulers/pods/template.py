@@ -1,7 +1,7 @@
 """Parts of manifests that every scheduler renders: the pod of a replica, and the metadata of the job object.
 
-The pod is that of TorchX's `role_to_pod` (`kubernetes_scheduler.py`) with the pod overlay. No value is shared between
-two pods, so that a caller can change one of them.
+The pod is that of TorchX's `role_to_pod` (`kubernetes_scheduler.py`) with the pod overlay. Two pods share no value,
+so that a caller can change one of them.
 """
 
 from __future__ import annotations

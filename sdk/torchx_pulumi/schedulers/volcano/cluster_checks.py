@@ -1,4 +1,4 @@
-"""What Volcano needs of a cluster: kinds, queue, webhooks and permissions."""
+"""Volcano's needs of a cluster: kinds, queue, webhooks and permissions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _check_open(queue: Manifest) -> str:
 
 
 def check_installed(cluster: Cluster, asked: DoctorScope) -> Finding:
-    """Check that the cluster serves what a Volcano job consists of."""
+    """Check that the cluster serves the kinds of a Volcano job."""
     kinds = (VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE, VOLCANO_COMMAND)
     absent = [kind for kind in kinds if not cluster.serves(kind)]
     if not absent:

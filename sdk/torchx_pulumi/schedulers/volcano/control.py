@@ -26,7 +26,7 @@ def command(action: str, namespace: str, name: str, uid: str) -> Manifest:
 
     Args:
         action: Volcano's word: `AbortJob` or `ResumeJob`.
-        namespace: Where the job is.
+        namespace: Namespace of the job.
         name: Its name.
         uid: Its uid; the command goes with it.
     """

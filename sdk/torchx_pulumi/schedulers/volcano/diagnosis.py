@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import Diagnosis, JobState, ObjectRef, Reason
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers.diagnosis.evidence import (
     MAX_NEIGHBOURS,
     MAX_OBJECTS,
     Evidence,
-    Observed,
     ObservedObjects,
     absent_controller,
     key_of,

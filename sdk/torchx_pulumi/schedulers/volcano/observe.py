@@ -120,7 +120,7 @@ def read_pods(observed: ObservedObjects) -> JobStatus:
 
 
 def _explain_wait(cluster: PodReader, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
-    """Read what can explain why a run waits: events, nodes, its queue and the other jobs of the queue."""
+    """Read the objects that can explain why a run waits: events, nodes, its queue and the other jobs of the queue."""
     observed = with_last_lines(cluster, namespace, observed, status)
     if status.state not in WAITS and status.reason is not Reason.IMAGE_UNAVAILABLE:
         return observed

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import JobState, ReplicaStatus, RoleStatus
 from torchx_pulumi.schedulers.pods.status import POD_PHASES, make_roles, read_replica, read_row, role_of, without_pod
 from torchx_pulumi.schedulers.volcano.names import pod_name
@@ -34,7 +35,7 @@ class Task:
     name: str
     count: int
     """Replicas that are requested."""
-    template: Mapping[str, Any]
+    template: Observed
     """Metadata and spec of its pods."""
 
     def pod_name(self, position: int) -> str:
@@ -42,7 +43,7 @@ class Task:
         return pod_name(self.job, self.name, position)
 
 
-def tasks_of(job: Mapping[str, Any] | None) -> Iterator[Task]:
+def tasks_of(job: Observed | None) -> Iterator[Task]:
     """Yield the tasks of an observed job in rank order; those with 0 replicas are left out."""
     for task in items_at(job, "spec", "tasks"):
         name, count = text_at(task, "name"), number_at(task, "replicas")
@@ -55,14 +56,14 @@ def tasks_of(job: Mapping[str, Any] | None) -> Iterator[Task]:
             )
 
 
-def place_of(labels: Mapping[str, Any]) -> tuple[str, int] | None:
+def place_of(labels: Observed) -> tuple[str, int] | None:
     """Return task and place in the task of a pod, or None if its labels lack one of them."""
     task, place = text_at(labels, VOLCANO_TASK_SPEC), number_at(labels, VOLCANO_TASK_INDEX)
     return None if task is None or place is None else (task, place)
 
 
 def read_tasks(
-    job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], rows: Mapping[str, PodRow], state: JobState
+    job: Observed, pods: Sequence[Observed], rows: Mapping[str, PodRow], state: JobState
 ) -> tuple[RoleStatus, ...]:
     """Return every replica that a job requests, with or without a pod.
 
@@ -96,7 +97,7 @@ def read_tasks(
 
 
 def _unseen(
-    job: Mapping[str, Any],
+    job: Observed,
     task: Task,
     first: int,
     seen: Sequence[ReplicaStatus],
@@ -118,7 +119,7 @@ def _unseen(
         yield ReplicaStatus(id=first + position, pod=pod, state=outcome[0], reason=outcome[1])
 
 
-def counted_phases(job: Mapping[str, Any] | None, task: str) -> Counter[str]:
+def counted_phases(job: Observed | None, task: str) -> Counter[str]:
     """Return how many pods of a task a job counts in each phase, without phases that a pod cannot have."""
     counted = mapping_at(job, "status", "taskStatusCount", task, "phase")
     return Counter(
