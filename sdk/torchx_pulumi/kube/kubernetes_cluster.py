@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import time
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 from torchx_pulumi.kube.cached_objects import key_of
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
-from torchx_pulumi.kube.kubeconfig import authority_of, cluster_and_user, find_access, identity_of, namespace_of
+from torchx_pulumi.kube.kubeconfig import Access, authority_of, cluster_and_user, find_access, identity_of, namespace_of
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
 from torchx_pulumi.kube.protocol import Manifests, Selector
 from torchx_pulumi.kube.streams import GROW_S, LogStream, WatchStream
@@ -26,7 +27,6 @@ from torchx_pulumi.kube.transport import (
     Transport,
     connection_error,
     response_error,
-    transport_of,
     urllib3,
 )
 from torchx_pulumi.kube.trimming import trim
@@ -53,6 +53,26 @@ SILENCE_S = 150.0
 
 IDENTITY_S = 5.0
 """Seconds for which an identity is kept. A tunnel may lead to another cluster later."""
+
+
+_transports: dict[tuple[Access, int], Transport] = {}
+"""One transport, and so one pool of connections, for each access and process."""
+
+
+def transport_of(access: Access) -> Transport:
+    """Return the shared transport of an access. It is created at the first use.
+
+    Raises:
+        ClusterError: The kubeconfig cannot be used.
+    """
+    # Processes must not share a connection after a fork.
+    key = (access, os.getpid())
+    if key not in _transports:
+        from torchx_pulumi.kube.http_client import HttpClient  # it imports urllib3
+
+        # Threads may create several transports at once, which make no connection. All use the same one.
+        _transports.setdefault(key, HttpClient(access))
+    return _transports[key]
 
 
 class KubernetesCluster:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.kube.kubeconfig import Access
 from torchx_pulumi.kube.protocol import EXPIRED
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
@@ -113,26 +111,6 @@ class Transport(Protocol):
             ClusterError: Credentials cannot be read.
             OSError: No connection. Errors of urllib3 are raised as well.
         """
-
-
-_transports: dict[tuple[Access, int], Transport] = {}
-"""One transport, and so one pool of connections, for each access and process."""
-
-
-def transport_of(access: Access) -> Transport:
-    """Return the shared transport of an access. It is created at the first use.
-
-    Raises:
-        ClusterError: The kubeconfig cannot be used.
-    """
-    # Processes must not share a connection after a fork.
-    key = (access, os.getpid())
-    if key not in _transports:
-        from torchx_pulumi.kube.http_client import HttpClient
-
-        # Threads may create several transports at once, which make no connection. All use the same one.
-        _transports.setdefault(key, HttpClient(access))
-    return _transports[key]
 
 
 def urllib3() -> Any:

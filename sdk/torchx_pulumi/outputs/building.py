@@ -104,13 +104,13 @@ def flatten(outputs: TorchxOutput) -> FlatOutputs:
     }
 
 
-def app_handle(scheduler: str, namespace: str, job_name: str, *, session: str = "torchx") -> str:
+def app_handle(scheduler: str, namespace: str, job_name: str) -> str:
     """Return the handle by which TorchX finds the job.
 
     >>> app_handle("volcano", "default", "train-1")
     'pulumi_volcano://torchx/default:train-1'
     """
-    return f"pulumi_{scheduler}://{session}/{namespace}:{job_name}"
+    return f"pulumi_{scheduler}://torchx/{namespace}:{job_name}"
 
 
 def log_command(plan: JobPlan[Any], *, kube_context: str | None = None) -> str:

@@ -88,6 +88,12 @@ class Variant:
     """Read the objects of a run, by namespace and job name."""
     read: Callable[[ObservedObjects], JobStatus]
     """Read the status of a run from its objects, without messages and diagnoses."""
+    describe: Callable[[Evidence], str | None] = lambda _evidence: None
+    """Return the statement of the scheduler's own objects about a run in one line. None: reason and pods say it all."""
+    replica_messages: Mapping[Reason, str] = field(default_factory=dict)
+    """Reason -> message of a replica without a pod, where the general one does not fit."""
+    diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
+    """Yield why a run waits or failed by the scheduler's own objects. Pods are diagnosed for all schedulers."""
     pod_name: Callable[[JobPlan[Any], TaskPlan, int], str]
     """Name the pod of a replica, by its task and its place in the task, from 0."""
     fixed_pod_names: bool = True
@@ -140,7 +146,12 @@ class Variant:
                 diagnoses that depend on the time are left out (no controller has acted on the job for a minute).
         """
         status = replace(self.read(observed), uid=observed.uid)
-        return explain(Evidence.of(observed, scheduler=self.scheduler, status=status, now=now))
+        return explain(
+            Evidence.of(observed, status=status, now=now),
+            describe=self.describe,
+            diagnose=self.diagnose,
+            replica_messages=self.replica_messages,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,14 +225,8 @@ class SchedulerBackend(Generic[OptionsT]):
     """Hints for the user about a job that passed the checks."""
     rank0_env: Callable[[str], str]
     """Role name in object names -> variable with the host of rank 0."""
-    describe: Callable[[Evidence], str | None] = lambda _evidence: None
-    """Return what the scheduler's own objects say about a run in one line, or None if reason and pods say it all."""
-    replica_messages: Mapping[Reason, str] = field(default_factory=dict)
-    """Reason -> message of a replica without a pod, where the general one does not fit."""
     diagnose_refusal: Callable[[str], Diagnosis | None] = lambda _message: None
     """Return why one of the scheduler's webhooks refused an object, or None if the message is from elsewhere."""
-    diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
-    """Return what the scheduler's own objects say about a run that waits or failed. Pods are diagnosed for all."""
     kinds: tuple[Kind, ...]
     """Kinds of the scheduler's own API groups that it reads or writes."""
     explaining_kinds: tuple[tuple[Kind, Selector | None], ...] = ()

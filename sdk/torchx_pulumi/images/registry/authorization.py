@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from torchx_pulumi.images.registry.addresses import is_plain, url_in
-from torchx_pulumi.images.registry.credentials import FoundLogin, RegistryLogin, find_login
+from torchx_pulumi.images.registry.credentials import FoundLogin, RegistryLogin, login_of
 from torchx_pulumi.images.registry.request import RegistryAnswer, RegistryRequest, denied, message_in
 from torchx_pulumi.model.errors import ImageError
 
@@ -94,7 +94,12 @@ class Authorizations:
                 f"registry {registry}: asks for {scheme or 'an unnamed'} authentication, supported are Basic and "
                 f"Bearer, asked for {request.what}; see its configuration, or that of a proxy before it"
             )
-        login = find_login(request.reference)
+        # Docker's configuration comes first, then the pull secrets of the pod's account.
+        login = FoundLogin(login=login_of(registry))
+        if login.login is None:
+            from torchx_pulumi.images.registry.pull_secrets import login_of_pod  # it imports the clients of clusters
+
+            login = login_of_pod(request.reference)
         if match[1].lower() == "bearer":
             self._with_tokens.add(registry)
             parameters = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(match[2])}

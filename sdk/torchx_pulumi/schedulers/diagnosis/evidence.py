@@ -82,15 +82,13 @@ class ObservedObjects:
 class Evidence(ObservedObjects):
     """The observed objects of one run, and its status without messages."""
 
-    scheduler: str
-    """Name of the scheduler backend."""
     status: JobStatus
 
     @classmethod
-    def of(cls, observed: ObservedObjects, *, scheduler: str, status: JobStatus, now: datetime | None) -> Evidence:
+    def of(cls, observed: ObservedObjects, *, status: JobStatus, now: datetime | None) -> Evidence:
         """Return the evidence of observed objects; `now` None is the time when they were read."""
         values = {one.name: getattr(observed, one.name) for one in fields(observed)}
-        return cls(**{**values, "at": now or observed.at}, scheduler=scheduler, status=status)
+        return cls(**{**values, "at": now or observed.at}, status=status)
 
     def is_old(self, found: Observed | None) -> bool:
         """Return whether an object has existed for longer than a controller takes to act on it."""
