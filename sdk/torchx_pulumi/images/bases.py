@@ -35,7 +35,7 @@ class Base:
     """Digest of the manifest. With source DAEMON: the id of the image."""
     source: DigestSource
     uses_role_image: bool | None = None
-    """Its ONBUILD instructions use the name of the role's image. None: not known."""
+    """Whether its ONBUILD instructions use the name of the role's image, if known."""
 
 
 def uses_role_image(config: Mapping[str, Any] | None) -> bool:

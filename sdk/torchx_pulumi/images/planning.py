@@ -279,7 +279,7 @@ class Place(NamedTuple):
     target: Reference
     """Its name in the registry."""
     found: str | None
-    """Digest that the registry has under that name. None: none."""
+    """Digest that the registry has under that name, if any."""
     other: str | None
     """Another digest, which the tag of the content has. None: it has none, or that of the image."""
 

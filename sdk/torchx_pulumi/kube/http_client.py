@@ -23,7 +23,7 @@ from urllib.parse import urlencode, urlsplit
 import urllib3
 
 from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation
-from torchx_pulumi.kube.kubeconfig import Access, check_fields, cluster_and_user, contents_of
+from torchx_pulumi.kube.kubeconfig import Access, Fields, check_fields, cluster_and_user, contents_of
 from torchx_pulumi.kube.proxies import proxy_for
 from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, ApiRequest, Response
 from torchx_pulumi.model.errors import ClusterError
@@ -300,7 +300,7 @@ class HTTPSConnection(_NotesSocket, urllib3.connection.HTTPSConnection):  # type
     """A connection of urllib3 that keeps its socket."""
 
 
-def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> str:
+def _address(cluster: Fields, user: Fields, where: str) -> str:
     """Return the server with its scheme. The default is https if any certificate is configured, else http."""
     server = str(cluster["server"]).rstrip("/")
     if "://" not in server:

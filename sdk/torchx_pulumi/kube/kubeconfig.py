@@ -30,6 +30,10 @@ FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tok
 """Fields that name a file, relative to the folder of the kubeconfig."""
 
 
+Fields = Mapping[str, Any]
+"""A kubeconfig, or a cluster, a user or a context of one, as it was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Access to a cluster: a kubeconfig and a context. Equal ones share a transport."""
@@ -231,7 +235,7 @@ def cluster_and_user(access: Access) -> tuple[dict[str, Any], dict[str, Any]]:
     return cluster, _named(config, "users", chosen.get("user"))
 
 
-def _named(config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
+def _named(config: Fields, section: str, name: Any) -> dict[str, Any]:
     """Return the fields of an item of a section; empty if there is no such item."""
     found: dict[str, Any] = next((item for item in config.get(section) or () if item.get("name") == name), {})
     return dict(found.get(SECTIONS[section]) or {})
@@ -278,7 +282,7 @@ def identity_of(address: str) -> str:
     return digest_of(plain.encode())
 
 
-def contents_of(section: Mapping[str, Any], name: str) -> bytes | None:
+def contents_of(section: Fields, name: str) -> bytes | None:
     """Return a certificate or key of a cluster or a user, from the kubeconfig or the file that it names.
 
     As in kubectl, inline data wins.
@@ -297,7 +301,7 @@ def _decoded(text: str) -> bytes:
     return base64.b64decode("".join(text.split()), validate=True)
 
 
-def authority_of(cluster: Mapping[str, Any]) -> str | None:
+def authority_of(cluster: Fields) -> str | None:
     """Return the digest of the authority that a cluster of a kubeconfig names, or None if it cannot be read."""
     try:
         return authority_digest(contents_of(cluster, "certificate-authority"))
@@ -306,7 +310,7 @@ def authority_of(cluster: Mapping[str, Any]) -> str | None:
         return None
 
 
-def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> None:
+def check_fields(cluster: Fields, user: Fields, where: str) -> None:
     """Check the types of all fields that requests depend on, as kubectl does.
 
     Without the checks a field of a wrong type would have another meaning: `insecure-skip-tls-verify: "false"` is a text
@@ -327,7 +331,7 @@ def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str
         raise ClusterError(f"{where} cannot be used: in its kubeconfig, {'; '.join(problems)}")
 
 
-def _type_problems(section: Mapping[str, Any], fields: Mapping[str, Sequence[_Rule]]) -> Iterator[str]:
+def _type_problems(section: Fields, fields: Mapping[str, Sequence[_Rule]]) -> Iterator[str]:
     for name, rules in fields.items():
         value = section.get(name)
         broken = next((rule for rule in rules if value is not None and not rule.holds(value)), None)

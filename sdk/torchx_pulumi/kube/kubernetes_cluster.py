@@ -7,7 +7,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,7 +15,15 @@ from urllib.parse import quote
 
 from torchx_pulumi.kube.cached_objects import key_of
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
-from torchx_pulumi.kube.kubeconfig import Access, authority_of, cluster_and_user, find_access, identity_of, namespace_of
+from torchx_pulumi.kube.kubeconfig import (
+    Access,
+    Fields,
+    authority_of,
+    cluster_and_user,
+    find_access,
+    identity_of,
+    namespace_of,
+)
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
 from torchx_pulumi.kube.protocol import Manifests, Selector
 from torchx_pulumi.kube.streams import GROW_S, LogStream, WatchStream
@@ -79,7 +87,7 @@ class KubernetesCluster:
     """A cluster that is accessed with a kubeconfig, the service account of a pod, or a caller's own client."""
 
     def __init__(
-        self, transport: Callable[[], Transport], where: str, cluster: Mapping[str, Any], namespace: str = "default"
+        self, transport: Callable[[], Transport], where: str, cluster: Fields, namespace: str = "default"
     ) -> None:
         self.api_server = str(cluster["server"])
         self.namespace = namespace

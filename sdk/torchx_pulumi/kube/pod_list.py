@@ -49,7 +49,7 @@ class PodList:
     rows: Sequence[PodRow] | None = None
     """All of them in short, by name. None: `pods` has all."""
     version: str | None = None
-    """`metadata.resourceVersion` of the list. None: not known."""
+    """`metadata.resourceVersion` of the list, if known."""
 
 
 def read_rows(table: Observed, phase: str | None) -> Iterator[PodRow]:

@@ -61,7 +61,7 @@ class Response:
     def __init__(self, raw: Any, connection: Any, released: Callable[[], None] = lambda: None) -> None:
         self.status = int(raw.status)
         self.socket = connection
-        """The socket from which it is read. None: it is not known."""
+        """The socket from which it is read, if known."""
         self._raw = raw
         """The response of urllib3."""
         self._released = released

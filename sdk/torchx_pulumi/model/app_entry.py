@@ -69,9 +69,9 @@ class Owner:
     host: str
     pid: int
     started: str
-    """Start of the process (`owners.started`), as process ids are used again. Empty: not known."""
+    """Start of the process (`owners.started`), as process ids are used again; empty if unknown."""
     boot_id: str | None = None
-    """The boot of the machine that it runs in (`owners.boot_id`). None: not known."""
+    """The boot of the machine that it runs in (`owners.boot_id`), if known."""
     pid_namespace: int | None = None
     """Inode of its PID namespace. None: the system has none."""
     pod_uid: str | None = None
@@ -124,7 +124,7 @@ class RunEntry:
     uid: str | None = None
     """Uid of the job object. None: not known yet."""
     requested: Requested | None = None
-    """The last request to cancel or resume it that is known here. None: there was none."""
+    """The last request to cancel or resume it that is known here."""
     request_written: bool = False
     """Its stack has `requested`. False: it could not be written, and the next command of this user writes it."""
     ambient_kubeconfig: str | None = None
@@ -132,7 +132,7 @@ class RunEntry:
     ambient_context: str | None = None
     """Context that was the current one at the launch. None: `kube_context` is set, or there was none."""
     ui_url: str | None = None
-    """Link to the app in a dashboard. None: none was configured."""
+    """Link to the app in a dashboard, if configured."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The scheduler's run options that were chosen, by name, as plain JSON values."""
     log_options: Mapping[str, Any] = field(default_factory=dict)

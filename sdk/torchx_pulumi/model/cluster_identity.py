@@ -42,7 +42,7 @@ class ClusterIdentity:
     address: str
     """Digest of the API server's address (`kubeconfig.identity_of`)."""
     name: str = field(default="", compare=False)
-    """Name in messages: context and address. Empty: not known."""
+    """Name in messages: context and address; empty if unknown."""
 
     @property
     def key(self) -> str:
@@ -79,7 +79,7 @@ def mismatch_words(subject: str, launched_in: object, present: ClusterIdentity, 
 
     Args:
         subject: The launched job, in words.
-        launched_in: Name of the cluster of the launch. None: not known.
+        launched_in: Name of the cluster of the launch, if known.
         present: The cluster that was reached.
         match: DIFFERENT or UNDECIDED.
     """

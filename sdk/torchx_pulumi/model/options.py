@@ -175,7 +175,7 @@ class Options:
 
     @property
     def priority_class(self) -> str | None:
-        """PriorityClass of the job. None: none."""
+        """PriorityClass of the job, if any."""
         return None
 
     @property

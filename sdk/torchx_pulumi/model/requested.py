@@ -27,15 +27,15 @@ class Requested:
     at: str
     """When it was made, ISO 8601 in UTC."""
     by: str | None = None
-    """User who made it. None: not known."""
+    """User who made it, if known."""
     counter: int = 1
     """1 for the first request about a run. A stack takes the request whose number follows the one that it has."""
     uid: str | None = None
-    """Uid of the job object that it is about. None: not known."""
+    """Uid of the job object that it is about, if known."""
     attempt: int = 1
     """Attempt of the run when it was made."""
     resource_version: str | None = None
-    """`metadata.resourceVersion` of the job object when it was made. None: not known."""
+    """`metadata.resourceVersion` of the job object when it was made, if known."""
 
     @property
     def words(self) -> str:

@@ -152,7 +152,7 @@ class ReplicaStatus:
     id: int
     """Replica id in the role, from 0."""
     pod: str | None
-    """Name of the pod. None: not known."""
+    """Name of the pod, if known."""
     state: JobState
     reason: Reason
     message: str = ""
@@ -194,7 +194,7 @@ class Condition:
     reason: Reason
     message: str = ""
     since: datetime | None = None
-    """When it changed, UTC. None: not known."""
+    """When it changed, UTC, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ class JobStatus:
     diagnoses: tuple[Diagnosis, ...] = ()
     """Why the job does not run, or did not succeed. The first one gives `reason` and `message`."""
     uid: str | None = None
-    """Uid of the observed job object. None: not known."""
+    """Uid of the observed job object, if known."""
 
     @property
     def replicas(self) -> tuple[ReplicaStatus, ...]:

@@ -139,7 +139,7 @@ def build_declared(
     Args:
         plan: The job as requested.
         spec_hash: Hash of the run.
-        created_by: User who requested the job. None: not known.
+        created_by: User who requested the job, if known.
         digests: Image reference of pods to its digest, for images whose digest is known and that the pods do not name.
     """
     roles = [*zip(plan.roles, plan.spec.roles, strict=True)]

@@ -126,7 +126,7 @@ class OwnedLocks:
 
         Args:
             pid: The engine. None: this process starts it next; a second note has its process id.
-            replaces: The note before this one. None: there is none.
+            replaces: The note before this one, if any.
 
         Raises:
             DeployError: The note cannot be written.

@@ -329,7 +329,7 @@ class StackUpdate:
     message: str
     """Text of `--message`, or the commit. Empty: there is none."""
     started_by: str = ""
-    """`cli`, `auto.local` or `auto.inline`, as Pulumi writes it. Empty: not known."""
+    """`cli`, `auto.local` or `auto.inline`, as Pulumi writes it; empty if unknown."""
 
 
 def read_updates(store: Store, name: StackName, most: int) -> list[StackUpdate]:

@@ -143,7 +143,7 @@ def lives(pid: int, since: str = "") -> bool:
 
     Args:
         pid: Its process id in this PID namespace.
-        since: Its start (`started`). Empty: not known.
+        since: Its start (`started`); empty if unknown.
     """
     if pid <= 0:
         return False

@@ -160,7 +160,7 @@ class FolderStore(_Files):
     def versions(self, folder: str) -> dict[str, str]:
         """Return path and version of all files below a folder: time of change, size and inode, or the ETag.
 
-        A file with the same version is unchanged. Empty: not known.
+        A file with the same version is unchanged. An empty version is unknown.
         """
         found = {}
         for path in self.paths(folder):

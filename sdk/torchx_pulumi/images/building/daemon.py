@@ -19,6 +19,10 @@ DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
 """Address of the daemon without DOCKER_HOST."""
 
 
+DaemonJson = Mapping[str, Any]
+"""A JSON object that the daemon sent: an event, or the description of an image."""
+
+
 class Daemon:
     """One connection to the daemon. Threads must not share it."""
 
@@ -37,7 +41,7 @@ class Daemon:
         docker = import_docker()
         try:
             # Releases of docker-py before 7.2 do not support contexts.
-            of_context: Callable[[], Mapping[str, Any]] = getattr(docker.ContextAPI, "kwargs_from_context", dict)
+            of_context: Callable[[], DaemonJson] = getattr(docker.ContextAPI, "kwargs_from_context", dict)
             host = os.environ.get("DOCKER_HOST") or str(of_context().get("base_url") or DEFAULT_HOST)
             if host.startswith("unix://") and not Path(host.removeprefix("unix://")).exists():
                 # The error of docker-py is long, and it leaves a socket open.
@@ -50,13 +54,13 @@ class Daemon:
         """Close the connection."""
         self._client.close()
 
-    def inspect(self, image: str) -> Mapping[str, Any] | None:
+    def inspect(self, image: str) -> DaemonJson | None:
         """Return the daemon's description of an image, or None if the daemon does not have it."""
         from docker.errors import ImageNotFound, NotFound
 
         with translated_errors(f"image {image!r}"):
             try:
-                found: Mapping[str, Any] = self.api.inspect_image(image)
+                found: DaemonJson = self.api.inspect_image(image)
             except (ImageNotFound, NotFound):
                 return None
             return found
@@ -82,7 +86,7 @@ def translated_errors(where: str) -> Iterator[None]:
         raise ImageError(f"{where}: {_unreachable(error)}", retryable=True) from error
 
 
-def read_events(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def read_events(events: Iterable[DaemonJson]) -> Iterator[DaemonJson]:
     """Yield the events of an operation, an error last. Reading them to the end closes the connection."""
     failed = None
     for event in events:

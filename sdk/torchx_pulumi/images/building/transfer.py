@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from torchx_pulumi.images.bases import Base, DigestSource, uses_role_image
-from torchx_pulumi.images.building.daemon import Daemon, explained, is_passing, read_events, translated_errors
+from torchx_pulumi.images.building.daemon import (
+    Daemon,
+    DaemonJson,
+    explained,
+    is_passing,
+    read_events,
+    translated_errors,
+)
 from torchx_pulumi.images.building.progress import Layers, Progress
 from torchx_pulumi.images.platforms import Platform
 from torchx_pulumi.images.reference import parse_reference
@@ -52,7 +59,7 @@ def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retri
     _refuse_uncovered(found, base)
 
 
-def _refuse_uncovered(found: Mapping[str, Any] | None, base: Base) -> None:
+def _refuse_uncovered(found: DaemonJson | None, base: Base) -> None:
     """Refuse a base whose ONBUILD instructions make something else for each name of it, if its tag is for all names."""
     if not base.uses_role_image and uses_role_image((found or {}).get("Config")):
         raise ImageError(
@@ -62,7 +69,7 @@ def _refuse_uncovered(found: Mapping[str, Any] | None, base: Base) -> None:
         )
 
 
-def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
+def _fits(found: DaemonJson | None, base: Base, platform: str) -> bool:
     if found is None or not runs_on(found, platform):
         return False
     if base.source is DigestSource.DAEMON:
@@ -70,19 +77,17 @@ def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
     return any(each.endswith(f"@{base.digest}") for each in found.get("RepoDigests") or [])
 
 
-def runs_on(found: Mapping[str, Any], platform: str) -> bool:
+def runs_on(found: DaemonJson, platform: str) -> bool:
     """Return whether an image of the daemon is for a platform. An image without a platform is for all of them."""
     has, wanted = _platform_of(found), Platform.parse(platform)
     return has.os in ("", wanted.os) and has.architecture in ("", wanted.architecture)
 
 
-def _platform_of(found: Mapping[str, Any]) -> Platform:
+def _platform_of(found: DaemonJson) -> Platform:
     return Platform.of({"os": found.get("Os"), "architecture": found.get("Architecture")})
 
 
-def _follow(
-    events: Iterable[Mapping[str, Any]], layers: Layers, failed: str, progress: Progress
-) -> list[Mapping[str, Any]]:
+def _follow(events: Iterable[DaemonJson], layers: Layers, failed: str, progress: Progress) -> list[DaemonJson]:
     """Read the events of a pull or push and report its progress. Return the results that the daemon sent.
 
     Raises:

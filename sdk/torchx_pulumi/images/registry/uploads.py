@@ -158,7 +158,7 @@ class Upload:
             target: The repository.
             blob: The content.
             sent: Called with the number of bytes that were sent so far; it is smaller after a failed attempt.
-            source: Repository of the same registry that has the blob, which is asked to share it. None: there is none.
+            source: Repository of the same registry that has the blob and is asked to share it, if any.
         """
         self._client = client
         self._target = target

@@ -66,7 +66,7 @@ class AppWrapper:
     limit: int
     """How often it may be started again."""
     admitted: bool | None
-    """It may create its pods. None: not known."""
+    """Whether it may create its pods, if known."""
     waits: tuple[tuple[Reason, str], ...]
     """Waits by its own conditions, the most specific first."""
     changed_at: datetime | None

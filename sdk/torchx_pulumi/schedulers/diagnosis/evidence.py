@@ -27,7 +27,7 @@ MAX_NEIGHBOURS: Final = 5
 
 
 Expected = Mapping[str, Sequence[str]] | None
-"""Role name to the names of its created pods in rank order. None: not known."""
+"""Role name to the names of its created pods in rank order, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ObservedObjects:
     rows: Mapping[str, PodRow] | None = None
     """All pods in short, by name, where there are too many to read each. None: `pods` has all."""
     version: str | None = None
-    """`metadata.resourceVersion` of the list of pods. None: not known."""
+    """`metadata.resourceVersion` of the list of pods, if known."""
     listed: bool = True
     """False: pods may not be listed, and `pods` has only those that were requested by name."""
     expected: Expected = None
@@ -50,11 +50,11 @@ class ObservedObjects:
     events: Sequence[Manifest] = ()
     """Events of these objects that can explain why the run waits."""
     queues: Sequence[Manifest] | None = None
-    """The queue of the run; empty where it does not exist. None: not read."""
+    """The queue of the run, if read; empty if it does not exist."""
     neighbours: Sequence[Manifest] = ()
     """Other objects that wait or run in the same queue."""
     nodes: Sequence[Manifest] | None = None
-    """All nodes. None: not read."""
+    """All nodes, if read."""
     at: datetime | None = None
     """When the cluster was read; aware. None: the objects are not from a cluster."""
     last_lines: Mapping[str, str] = field(default_factory=dict)

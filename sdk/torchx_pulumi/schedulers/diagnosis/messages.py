@@ -47,7 +47,7 @@ def explain_status(evidence: Evidence, words: str | None) -> str:
 
     Args:
         evidence: The observed objects; the replicas have their messages.
-        words: Statement of the scheduler's own objects. None: there is none.
+        words: Statement of the scheduler's own objects, if any.
     """
     status, replicas = evidence.status, evidence.status.replicas
     if is_being_deleted(evidence.job_object) and not status.state.terminal:

@@ -46,7 +46,7 @@ class Termination:
     exit_code: int | None
     """None: the status has no readable exit code."""
     reason: str | None
-    """The runtime's word, for example `OOMKilled`. None: not reported."""
+    """The runtime's word, for example `OOMKilled`, if reported."""
     message: str | None
     """The termination message. None: the container wrote none."""
     finished_at: datetime | None
@@ -70,7 +70,7 @@ class Container:
     ended: Termination | None
     """The end of its current run. None: it has not ended."""
     previous: Termination | None
-    """The end of the run before the last restart. None: there was none."""
+    """The end of the run before the last restart, if any."""
     restarts: int
     started_at: datetime | None
     """When its current run started. None: it has not, or that is not reported."""

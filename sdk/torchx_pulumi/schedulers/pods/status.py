@@ -218,7 +218,7 @@ def job_conditions(
         state: State of the job.
         reason: Reason of the job.
         replicas: All that are known.
-        admitted: The queue has admitted the job. None: not known.
+        admitted: Whether the queue has admitted the job, if known.
         ended: When it ended.
         missing: Replicas that have no pod, and no controller will create one.
     """

@@ -160,7 +160,7 @@ def missing_pods(
     Args:
         pod_group: The observed PodGroup.
         pods: Its observed pods.
-        expected: Role name to the pods that were created. None: not known.
+        expected: Role name to the pods that were created, if known.
     """
     absent = _absent(pods, expected or {})
     missing = len(absent) or max((number_at(pod_group, "spec", "minMember") or 0) - len(pods), 0)
