@@ -323,18 +323,8 @@ def patch_image(
 ) -> PatchedImage:
     """Patch an image with a workspace: build and push it if its registry does not have it.
 
-    Args:
-        base: As for `plan_patch`, like all arguments but the two last ones.
-        workspace: As above.
-        repository: As above.
-        dockerfile: As above.
-        build_args: As above.
-        labels: As above.
-        platform: As above.
-        ignore_rules: As above.
-        builder: As above.
-        tell: Receives lines of progress. None: no progress is reported.
-        client: docker-py client to use. None: the daemon of Docker's environment.
+    The arguments are those of `plan_patch`, next to `tell`, which receives lines of progress. The docker-py client
+    `client` also builds; by default, it is that of Docker's environment.
 
     Returns:
         The reference and the digest of the image, and whether it was built and pushed.

@@ -134,11 +134,7 @@ def read_app(app: Any) -> JobSpec:
 
 
 def read_with(reader: TypedReader, app: Any) -> JobSpec:
-    """Read a job.
-
-    Raises:
-        InvalidJobError: As `read_app`.
-    """
+    """Read a job; errors as of `read_app`."""
     job = reader.read(JobSpec, app, "")
     if reader.problems:
         raise invalid_job(job.name or None, [*reader.problems, *uncovered(check_job_rules(job), reader.problems)])

@@ -149,12 +149,9 @@ def _read(path: Path) -> str:
 
 
 def _parse(text: str, source: str, folder: Path | None = None) -> dict[str, Any]:
-    """Parse a kubeconfig. No message repeats its text, because it contains credentials.
+    """Parse a kubeconfig. Messages have its source, and never its text, because it contains credentials.
 
-    Args:
-        text: The kubeconfig.
-        source: Its name in messages.
-        folder: Folder to which files that it names are relative. None: that of this process.
+    Files that it names are relative to `folder`, or for None to that of this process.
     """
     import yaml
 

@@ -121,17 +121,9 @@ def urllib3() -> Any:
 def response_error(
     status: int, body: bytes, where: str, kind: Kind | None, *, absence_is_fine: bool = True
 ) -> ClusterError | None:
-    """Return the error of a response.
+    """Return the error of a response, or None if the requested object is absent.
 
-    Args:
-        status: HTTP status.
-        body: Body of the response.
-        where: Name of the cluster in messages.
-        kind: Kind of the requested object. None: a path that every API server has.
-        absence_is_fine: An absent object is not an error.
-
-    Returns:
-        None: the object is absent.
+    Paths that every API server has are of no `kind`. Without `absence_is_fine`, an absent object is an error.
     """
     text = body.decode("utf-8", "replace")
     try:

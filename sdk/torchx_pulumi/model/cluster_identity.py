@@ -75,13 +75,10 @@ def compare(recorded: ClusterIdentity, present: ClusterIdentity) -> Match:
 
 
 def mismatch_words(subject: str, launched_in: object, present: ClusterIdentity, match: Match) -> str:
-    """Return the message about a cluster that is not, or may not be, the one of a launch.
+    """Return the message about a present cluster that is not, or may not be, the one of a launch.
 
-    Args:
-        subject: The launched job, in words.
-        launched_in: Name of the cluster of the launch, if known.
-        present: The cluster that was reached.
-        match: DIFFERENT or UNDECIDED.
+    `subject` is the launched job in words, `launched_in` the name of its cluster, if known, and `match` the result of
+    `compare`.
     """
     start = f"{subject} was launched in {launched_in or 'a cluster with another address'}"
     if match is Match.DIFFERENT:

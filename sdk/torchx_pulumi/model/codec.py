@@ -66,13 +66,9 @@ def from_json(kind: type[Value], value: Any, path: str = "", fallbacks: Fallback
 
 
 def check_version(value: Any, where: str, what: str, newest: int) -> None:
-    """Refuse a written value without a version, or of a newer one.
+    """Refuse a written value without a version, or of a version after the newest one that can be read.
 
-    Args:
-        value: The JSON value.
-        where: Place that it was read from, for messages.
-        what: Name of the wanted value, for messages.
-        newest: Newest version that can be read.
+    `where` is its place and `what` the name of the wanted value, for messages.
 
     Raises:
         DeployError: The value has no `version`, or a later one.

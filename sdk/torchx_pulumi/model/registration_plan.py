@@ -52,12 +52,7 @@ class RegistrationPlan:
 
 
 def replace_uid(value: Any, replaced: Callable[[str], Any]) -> Any:
-    """Return a value in which every text with the variable `UID` is replaced.
-
-    Args:
-        value: A JSON value.
-        replaced: Text with the variable -> what takes its place.
-    """
+    """Return a JSON value in which every text with the variable `UID` is replaced by the result of a function of it."""
     if isinstance(value, Mapping):
         return {key: replace_uid(item, replaced) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

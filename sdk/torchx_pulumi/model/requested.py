@@ -53,12 +53,7 @@ class Requested:
 
 
 def follows(request: Requested, present: Requested | None) -> bool:
-    """Return whether a stack takes a request: it is the next one after the request that the stack has.
-
-    Args:
-        request: The request to write. Its counter is one more than that of the request that its user knew.
-        present: The request that the stack has. None: it has none.
-    """
+    """Return whether a stack takes a request: its counter is one more than that of the stack's present request."""
     known = 0 if present is None or not present.is_about(request.uid) else present.counter
     return request.counter == known + 1
 

@@ -83,10 +83,7 @@ def task_counts(
 def spans(role: str, tasks: RoleTasks | None, replicas: int) -> Iterator[tuple[int, int]]:
     """Yield the replica ids of each task of a role: the first one, and the one after the last.
 
-    Args:
-        role: Name of the role.
-        tasks: The tasks of the job. None, or a role that it does not have: each replica is one.
-        replicas: Replicas of the role at the launch.
+    `replicas` is their number at the launch. Without tasks, or for a role without any, each replica is a task.
     """
     firsts = range(replicas) if tasks is None or role not in tasks else tasks[role]
     yield from pairwise([*(first for first in firsts if first < replicas), replicas])

@@ -280,12 +280,7 @@ def _query_environment(backend: str) -> dict[str, str]:
 
 
 def check_organization(backend: str, option: str | None, job: str = "unnamed") -> None:
-    """Check the option pulumi_organization.
-
-    Args:
-        backend: URL of the backend.
-        option: The option.
-        job: Name of the job in messages.
+    """Check the option pulumi_organization for a backend; messages have the name of the job.
 
     Raises:
         InvalidJobError: The backend has no organizations, or the name is not valid.

@@ -247,13 +247,9 @@ def clear_locks(store: Store, folder: str, is_dead: Callable[[Lock], bool]) -> l
 def clear_dead_locks(
     store: Store, backend: str, owned: Callable[[StackRef], OwnedLocks], only: StackRef | None = None
 ) -> None:
-    """Remove our own locks that are not held any more from the stacks of a backend.
+    """Remove our own locks that are not held any more from the stacks of a backend, or from one of its stacks.
 
-    Args:
-        store: Its files.
-        backend: Its URL.
-        owned: Returns the notes of our own locks on a stack.
-        only: The stack whose locks are looked at. None: all.
+    `owned` returns the notes of our own locks on a stack.
     """
     if only is not None:
         places = [only]

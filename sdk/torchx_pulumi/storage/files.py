@@ -166,11 +166,7 @@ def shared_umask(root: Path | None) -> int | None:
 
 
 def share(root: Path, *paths: Path) -> None:
-    """Give the group of a shared backend access to files and folders that this user owns.
-
-    Args:
-        root: Folder of the backend.
-        paths: Existing files and folders in it.
+    """Give the group of a shared backend access to existing files and folders in it that this user owns.
 
     Raises:
         OSError: The permissions cannot be changed.
@@ -188,9 +184,7 @@ def share(root: Path, *paths: Path) -> None:
 def file_errors(path: Path, action: str) -> Iterator[None]:
     """Raise errors of a file in the local index as `DeployError`, with the reason and what to do.
 
-    Args:
-        path: The file.
-        action: Past participle: `read`, `written`.
+    The action is a past participle: `read`, `written`.
     """
     try:
         yield
@@ -200,12 +194,7 @@ def file_errors(path: Path, action: str) -> Iterator[None]:
 
 
 def os_error_reason(error: OSError, advice: str) -> str:
-    """Return the reason of a file system error, and what to do about it.
-
-    Args:
-        error: Error of the file system.
-        advice: How to use another folder.
-    """
+    """Return the reason of a file system error, and what to do about it; `advice` says how to use another folder."""
     forbidden = f"this user has no permission; change the permissions, or {advice}"
     reasons = {
         errno.ENOSPC: "the disk is full; free some space",

@@ -60,12 +60,9 @@ class Authorizations:
             return self._grant(found.challenge, request)
 
     def renewed(self, challenge: str, refused: str | None, request: RegistryRequest) -> str:
-        """Return the authorization that meets the challenge of a response with status 401.
+        """Return the authorization that meets the challenge (`WWW-Authenticate`) of a response with status 401.
 
-        Args:
-            challenge: The header `WWW-Authenticate`.
-            refused: The authorization of the request.
-            request: The request.
+        `refused` is the authorization of the request that had this response.
 
         Raises:
             ImageError: There are no credentials, or the token service refuses.

@@ -211,9 +211,7 @@ class RegistryClient:
     def open(self, request: RegistryRequest, attempt: int = 1) -> Iterator[Any]:
         """Send a request and yield urllib3's response, whose body is not read yet; see `read_pieces`.
 
-        Args:
-            request: The request.
-            attempt: Its number, for messages.
+        Messages have the number of the attempt, if it is not the first one.
 
         Raises:
             ImageError: As of `send`.

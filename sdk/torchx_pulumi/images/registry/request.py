@@ -103,14 +103,9 @@ class RegistryError(ImageError):
 
 
 def refused(response: Any, content: bytes, request: RegistryRequest, tries: int, note: str) -> RegistryError:
-    """Return the error of an unexpected status.
+    """Return the error of a response of urllib3 with an unexpected status.
 
-    Args:
-        response: urllib3's response.
-        content: Beginning of the body.
-        request: The request.
-        tries: Attempts that were made.
-        note: As of `denied`.
+    `content` is the beginning of its body, `tries` the number of attempts so far, and `note` as of `denied`.
     """
     status = response.status
     said = message_in(content)
@@ -145,11 +140,7 @@ def refused(response: Any, content: bytes, request: RegistryRequest, tries: int,
 def denied(request: RegistryRequest, what: str, *, status: int = 401, note: str = "") -> RegistryError:
     """Return the error of a refusal for lack of credentials or permissions.
 
-    Args:
-        request: The request.
-        what: The registry's action, in words.
-        status: The HTTP status.
-        note: Why the credentials of a pod could not be read. Empty: no problem.
+    The message has the registry's action (`what`), and a note why credentials of a pod could not be read, if any.
     """
     reference = request.reference
     login = "docker login" if reference.registry == DOCKER_HUB else f"docker login {reference.registry}"

@@ -154,9 +154,9 @@ class Upload:
         """Prepare an upload; no request is sent.
 
         Args:
-            client: Sends the requests.
-            target: The repository.
-            blob: The content.
+            client: Client for the registry.
+            target: Repository that gets the blob.
+            blob: Content of the blob.
             sent: Called with the number of bytes that were sent so far; it is smaller after a failed attempt.
             source: Repository of the same registry that has the blob and is asked to share it, if any.
         """
@@ -302,11 +302,7 @@ class Upload:
     def _send(self, method: str, url: str, part: tuple[int, int] | None = None, **changes: Any) -> RegistryAnswer:
         """Send a request of the upload and keep the address at which it continues.
 
-        Args:
-            method: Method of the request.
-            url: Its address.
-            part: Begin and end of the part of the blob that is sent. None: none is.
-            changes: Other fields of the request.
+        `part` is the begin and the end of the part of the blob to send, `changes` are other fields of the request.
         """
         if part is not None:
             begin, length = part[0], part[1] - part[0]

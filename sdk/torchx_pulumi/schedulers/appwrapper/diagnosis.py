@@ -125,12 +125,7 @@ def find_waits(
 ) -> list[tuple[Reason, str]]:
     """Return what a job waits for by all of its objects, the most specific first.
 
-    Args:
-        wrapper: The AppWrapper.
-        otherwise: Reason for warnings of unknown kinds.
-        replicas: All replicas.
-        pod_groups: The observed PodGroups.
-        events: The observed events.
+    A warning of an unknown kind has the reason `otherwise`.
     """
     found: list[tuple[Reason, str]] = []
     for reasons in (STUCK, (Reason.UNSCHEDULABLE,), (Reason.STARTING,)):

@@ -73,11 +73,8 @@ def read_mcad(
 def _read_outcome(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], pods: int | None, *, going: bool) -> Outcome:
     """Return state and reason by the AppWrapper and its pods.
 
-    Args:
-        wrapper: The AppWrapper.
-        replicas: Its replicas.
-        pods: Pods that were read. None: pods may not be read.
-        going: It is being deleted.
+    `pods` is the number of pods that were read, or None if pods may not be read. `going` says whether the AppWrapper is
+    being deleted.
     """
     state, reason = wrapper.state, wrapper.reason
     if going and wrapper.phase == "Deleted":

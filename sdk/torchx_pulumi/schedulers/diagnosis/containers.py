@@ -127,10 +127,7 @@ def signal_name(code: int) -> str | None:
 def find_container_problem(container: Container, events: Sequence[Observed], log: str = "") -> PodProblem | None:
     """Return the problem of a container, or None if it has none.
 
-    Args:
-        container: Its observed state.
-        events: Events of its pod.
-        log: The end of its log, for a container that failed and wrote no termination message.
+    `events` are those of its pod. `log` is the end of the log of a container that failed without a termination message.
     """
     if container.waiting in IMAGE_WAITS:
         return _image_problem(container, events)
@@ -189,10 +186,7 @@ def refused_container(message: str) -> PodProblem:
 def termination_problem(container: Container, end: Termination, log: str = "") -> PodProblem:
     """Return the problem of a container whose run ended with an exit code other than 0.
 
-    Args:
-        container: Its observed state.
-        end: The end of that run.
-        log: The end of its log, for a container that wrote no termination message.
+    `log` is the end of its log, if it wrote no termination message.
     """
     code = end.exit_code or 0
     written = [line.rstrip() for line in (end.message or log).strip().splitlines()]

@@ -44,10 +44,7 @@ class Request:
 def request_of(evidence: Evidence, specs: Sequence[Observed], needed: int | None) -> Request:
     """Return the request of a run, by the specs of its job object or else of its pods.
 
-    Args:
-        evidence: The observed objects.
-        specs: Specs of the job object.
-        needed: Pods that the job needs to start. None: all.
+    `needed` is the number of pods that the job needs to start, or None for all.
     """
     gangs = [*evidence.pod_groups, evidence.job_object]
     return Request(

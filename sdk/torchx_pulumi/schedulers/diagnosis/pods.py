@@ -118,12 +118,7 @@ def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem]]:
 
 
 def explain_row(row: PodRow, state: JobState) -> tuple[Reason, str]:
-    """Return reason and message of a replica whose pod was read in short.
-
-    Args:
-        row: The row of the pod.
-        state: State of the replica.
-    """
+    """Return reason and message of a replica in a state whose pod was read in short."""
     word = row.status.removeprefix("Init:")
     if state is JobState.RUNNING:
         return (Reason.CRASH_LOOP, NOT_READ.format(word)) if word == CRASH_LOOP else (Reason.RUNNING, "running")
@@ -144,12 +139,7 @@ def explain_row(row: PodRow, state: JobState) -> tuple[Reason, str]:
 
 
 def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
-    """Return reason and message of the replica whose pod this is.
-
-    Args:
-        pod: The observed pod.
-        state: State of the replica.
-    """
+    """Return reason and message of a replica in a state by its pod."""
     if state is JobState.FAILED:
         # Its own reason comes first, then the first exit code: a condition may be a consequence.
         problem, reason = next(_find_problems(pod)), Reason.FAILED
@@ -292,10 +282,7 @@ def _share(count: int, total: int, least: str = "") -> str:
 def _merge(found: Sequence[tuple[Observed, PodProblem]], pods: int, least: str) -> tuple[Diagnosis, PodProblem]:
     """Return one diagnosis for all pods with the same problem; it names the pod that had it first.
 
-    Args:
-        found: Pods and their problem.
-        pods: Pods of the run.
-        least: Words before the number of pods.
+    `pods` is the number of pods of the run, and `least` precedes the number of those with the problem.
     """
     pod, problem = min(found, key=lambda one: (one[1].at is None, one[1].at.timestamp() if one[1].at else 0))
     where = _where(text_at(pod, "metadata", "name") or "?", text_at(pod, "spec", "nodeName"))

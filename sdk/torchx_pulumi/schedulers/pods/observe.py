@@ -109,13 +109,7 @@ def object_names(observed: ObservedObjects) -> set[str | None]:
 
 
 def list_everywhere(cluster: PodReader, permission: Permission, namespace: str) -> list[Manifest]:
-    """List a kind in all namespaces, or in one namespace if no more is allowed.
-
-    Args:
-        cluster: The cluster.
-        permission: Permission to list the kind in all namespaces.
-        namespace: The one namespace.
-    """
+    """List the kind of a permission in all namespaces, or in one namespace if no more is allowed."""
     kind = permission.kind
     found = if_allowed(cluster, permission, None, lambda: cluster.list(kind, None))
     if found is None:

@@ -125,11 +125,9 @@ def finished_at(pods: Iterable[Observed]) -> datetime | None:
 
 
 def without_pod(state: JobState, waits: Outcome) -> Outcome:
-    """Return state and reason of a replica whose pod was not observed, from the state of its job.
+    """Return state and reason of a replica without an observed pod, from the state of its job.
 
-    Args:
-        state: State of the job.
-        waits: State and reason while the job has not ended.
+    While the job has not ended, these are `waits`.
     """
     ended = {
         JobState.SUCCEEDED: (state, Reason.COMPLETED),
@@ -217,7 +215,7 @@ def job_conditions(
     Args:
         state: State of the job.
         reason: Reason of the job.
-        replicas: All that are known.
+        replicas: All known replicas.
         admitted: Whether the queue has admitted the job, if known.
         ended: When it ended.
         missing: Replicas that have no pod, and no controller will create one.

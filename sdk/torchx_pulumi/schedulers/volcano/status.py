@@ -157,10 +157,7 @@ def missing_pods(
 ) -> tuple[int, bool]:
     """Return how many pods of a gang do not exist, and whether these existed once.
 
-    Args:
-        pod_group: The observed PodGroup.
-        pods: Its observed pods.
-        expected: Role name to the pods that were created, if known.
+    `expected` is role name to the pods that were created, if known.
     """
     absent = _absent(pods, expected or {})
     missing = len(absent) or max((number_at(pod_group, "spec", "minMember") or 0) - len(pods), 0)

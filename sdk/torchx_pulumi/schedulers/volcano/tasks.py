@@ -65,14 +65,7 @@ def place_of(labels: Observed) -> tuple[str, int] | None:
 def read_tasks(
     job: Observed, pods: Sequence[Observed], rows: Mapping[str, PodRow], state: JobState
 ) -> tuple[RoleStatus, ...]:
-    """Return every replica that a job requests, with or without a pod.
-
-    Args:
-        job: The observed job.
-        pods: Its observed pods.
-        rows: Pods in short, by name.
-        state: State of the job.
-    """
+    """Return every replica that a job in a state requests, with or without a pod; `rows` has pods in short, by name."""
     by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
     # A pod with another place is of a replica that an elastic job gave up.
     firsts = [pod for pod in pods if not number_at(pod, "metadata", "labels", VOLCANO_TASK_INDEX)]
