@@ -1,4 +1,4 @@
-"""Files with pod overlays: paths and `file://` URIs, and all other URIs where fsspec is installed."""
+"""Files with pod overlays: paths and `file://` URIs, and with fsspec all other URIs."""
 
 from __future__ import annotations
 

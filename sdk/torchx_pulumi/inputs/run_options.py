@@ -1,4 +1,4 @@
-"""Run options by name as the options of a scheduler: snake_case or camelCase names, typed values or texts."""
+"""Read run options by name: snake_case or camelCase names, typed values or texts."""
 
 from __future__ import annotations
 

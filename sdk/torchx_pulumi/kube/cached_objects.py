@@ -1,10 +1,10 @@
-"""Observed objects in memory: by namespace and name, and by the labels by which they are listed."""
+"""Observed objects in memory, by namespace and name, and by labels."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from torchx_pulumi.kube.protocol import Manifests, Selector
@@ -76,17 +76,16 @@ class CachedObjects:
         """Return objects with some labels, sorted by namespace and name."""
         exact = next(((label, value) for label, value in (selector or {}).items() if value is not None), None)
         with self._guard:
-            keys = self._objects if exact is None else self._index(exact[0]).get(exact[1], ())
+            keys: Iterable[Key] = self._objects
+            if exact is not None:
+                label, value = exact
+                if label not in self._indexes:
+                    index = self._indexes[label] = {}
+                    for key, one in self._objects.items():
+                        _add_to(index, label, key, one)
+                keys = self._indexes[label].get(value, ())
             found = [(key, self._objects[key]) for key in keys if namespace in (None, key[0])]
         return [one for _, one in sorted(found, key=lambda pair: pair[0]) if matches(one, selector)]
-
-    def _index(self, label: str) -> dict[str, set[Key]]:
-        """Return the keys of all objects by the value of a label. The index is made when it is first used."""
-        if label not in self._indexes:
-            index = self._indexes[label] = {}
-            for key, found in self._objects.items():
-                _add_to(index, label, key, found)
-        return self._indexes[label]
 
 
 def _add_to(index: dict[str, set[Key]], label: str, key: Key, found: Manifest | None) -> None:

@@ -35,7 +35,7 @@ class PodRow:
     """Containers, without init containers."""
     restarts: int
     address: str | None
-    """IP address. None: it has none yet."""
+    """IP address, if it has one."""
     node: str | None
     """None: not placed."""
 

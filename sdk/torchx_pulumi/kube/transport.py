@@ -1,4 +1,4 @@
-"""Requests to an API server: the transport protocol, one shared transport for each access, responses and errors.
+"""Requests to an API server: the transport protocol, responses and errors.
 
 urllib3 is sufficient for all fields of a kubeconfig. The official client is used only if a caller passes one: its
 import takes longer than all requests of a command.

@@ -1,4 +1,4 @@
-"""One launched app, as the index and the stack's own state hold it. Data and its way to and from JSON; no file here."""
+"""One launched app, as the index and the stack's own state hold it. Data and its codec."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Owner:
     boot_id: str | None = None
     """The boot of the machine that it runs in (`owners.boot_id`), if known."""
     pid_namespace: int | None = None
-    """Inode of its PID namespace. None: the system has none."""
+    """Inode of its PID namespace, if the system has them."""
     pod_uid: str | None = None
     """Uid of its pod (`owners.POD_VARIABLE`). None: it runs in no pod, or that is not known."""
     claim: str = ""
@@ -81,7 +81,7 @@ class Owner:
     seen_at: float | None = None
     """When it last renewed the lease, in seconds since 1970. None: never."""
     lease_until: float | None = None
-    """End of its lease, in seconds since 1970: other hosts take it as running until then. None: it has none."""
+    """End of its lease, in seconds since 1970: other hosts take it as running until then. None: it has no lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +128,9 @@ class RunEntry:
     request_written: bool = False
     """Its stack has `requested`. False: it could not be written, and the next command of this user writes it."""
     ambient_kubeconfig: str | None = None
-    """Path of the kubeconfig that was the ambient one at the launch. None: `kubeconfig` is set, or there was none."""
+    """Path of the ambient kubeconfig at the launch, if there was one and `kubeconfig` is not set."""
     ambient_context: str | None = None
-    """Context that was the current one at the launch. None: `kube_context` is set, or there was none."""
+    """Current context at the launch, if there was one and `kube_context` is not set."""
     ui_url: str | None = None
     """Link to the app in a dashboard, if configured."""
     options: Mapping[str, Any] = field(default_factory=dict)

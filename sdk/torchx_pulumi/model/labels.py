@@ -1,4 +1,4 @@
-"""Every label, annotation and resource key that we write or read, with its range. Constants only."""
+"""Labels, annotations and resource keys of this package, with their ranges. Constants only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Size of the job object of a plan, next to what etcd takes."""
+"""Size of the job object of a plan, and etcd's limit for it."""
 
 from __future__ import annotations
 

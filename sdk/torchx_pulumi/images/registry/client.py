@@ -1,4 +1,4 @@
-"""The client of registries: what they have, and how requests are sent to them with urllib3.
+"""The client of registries: reads of manifests and blobs, and requests with urllib3.
 
 Retries, authorization, redirects, certificates and proxies are the same for reading and for pushes.
 """

@@ -1,4 +1,4 @@
-"""The message of a status: one line about the job and one about each replica, where no problem has been found."""
+"""The message of a status: one line about the job and one about each replica, if no problem was found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether pods fit on the nodes of a cluster when nothing else runs there, and which nodes those are.
+"""Room for pods on the nodes of a cluster when nothing else runs there.
 
 Labels, taints, cordons and amounts are judged. Affinity, volumes and topology are left to the scheduler.
 """

@@ -1,4 +1,4 @@
-"""Requests for the pods of a run, and for what explains why it waits or failed: events, nodes and last lines.
+"""Requests for the pods of a run, and for objects that explain a wait or a failure: events, nodes and last lines.
 
 All but the pods is optional: without a permission the explanation has less detail.
 """

@@ -1,4 +1,4 @@
-"""From observed Pods to the status of replicas and roles, and to what these have in common for the whole job."""
+"""Status of replicas and roles from observed pods, and the parts of a job's status that schedulers share."""
 
 from __future__ import annotations
 
