@@ -35,7 +35,7 @@ class Base:
     """Digest of the manifest. With source DAEMON: the id of the image."""
     source: DigestSource
     uses_role_image: bool | None = None
-    """Its ONBUILD instructions use the name of the role's image. None: not known."""
+    """Whether its ONBUILD instructions use the name of the role's image, if known."""
 
 
 def uses_role_image(config: Mapping[str, Any] | None) -> bool:
@@ -76,7 +76,7 @@ def resolve(image: str, registry: RegistryClient, client: Any = None) -> Base:
 
 @contextlib.contextmanager
 def connected(client: Any) -> Iterator[Daemon]:
-    """Return the daemon of a caller's docker-py client, or one that is closed at the end.
+    """Yield the daemon of a caller's docker-py client, or one that is closed at the end.
 
     Raises:
         ImageError: The daemon cannot be reached.

@@ -111,12 +111,7 @@ def split_words(rest: str) -> list[str]:
 
 
 def images_of(text: str, build_args: Mapping[str, str], where: str) -> list[str]:
-    """Return the external images of a build, in order, each once.
-
-    Args:
-        text: Text of the Dockerfile.
-        build_args: Build arguments.
-        where: Name of the file in messages.
+    """Return the external images of a build, in order, each once; `where` is the name of the Dockerfile in messages.
 
     Raises:
         ImageError: There is no FROM, the argument of one has no value, or the file has another escape character.

@@ -39,7 +39,7 @@ class Descriptor:
     size: int
     """Bytes."""
     urls: Sequence[str] = ()
-    """Where a layer is that registries do not store (media types `foreign` and `nondistributable`)."""
+    """Addresses of a layer that registries do not store (media types `foreign` and `nondistributable`)."""
     platform: dict[str, Any] = field(default_factory=dict)
     """`os`, `architecture` and `variant` of a manifest in an index. Empty: not given."""
 
@@ -68,7 +68,7 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A manifest or an index, with the bytes of which its digest is taken."""
+    """A manifest or an index, with the bytes that its digest is computed from."""
 
     media_type: str
     content: bytes = field(repr=False)
@@ -96,7 +96,7 @@ class Blob(Protocol):
         """Yield the content from an offset in pieces of at most 1 MiB.
 
         Raises:
-            ImageError: The content cannot be read, or is no longer what the digest says.
+            ImageError: The content cannot be read, or no longer has the digest.
         """
         ...
 

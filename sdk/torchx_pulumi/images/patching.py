@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import importlib.metadata
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -119,7 +119,12 @@ class ImageBuilder:
             if there:
                 progress.say("is in the registry already, nothing to build")
                 return _patched(plan, there)
-        with self._daemon(plan) as daemon:
+        with contextlib.ExitStack() as stack:
+            try:
+                daemon = stack.enter_context(connected(self.client))
+            except ImageError as error:
+                why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
+                raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
             found = daemon.inspect(plan.reference)
             labels = ((found or {}).get("Config") or {}).get("Labels") or {}
             # A build whose push failed, or a local image. The label tells it from other images of that name.
@@ -133,17 +138,6 @@ class ImageBuilder:
                     daemon.api.tag(image_id, LOCAL_REPOSITORY, tag=plan.tag, force=True)
             progress.say("is on this machine's daemon only; set image_repo for clusters that do not share it")
             return _patched(plan, image_id, built=not done)
-
-    @contextlib.contextmanager
-    def _daemon(self, plan: ImagePlan) -> Iterator[Daemon]:
-        """Return a daemon. The error of one that cannot be reached says why the builder `registry` was not chosen."""
-        with contextlib.ExitStack() as stack:
-            try:
-                daemon = stack.enter_context(connected(self.client))
-            except ImageError as error:
-                why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
-                raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
-            yield daemon
 
     def _push_layers(self, plan: ImagePlan, progress: Progress) -> PatchedImage:
         """Push an image without a daemon, unless the registry has the planned digest."""
@@ -169,6 +163,9 @@ class ImageBuilder:
         for base in plan.bases:
             provide(daemon, base, plan.platform, progress, self.retries)
         progress.say(f"building on {plan.base}")
+        labels = {**plan.all_labels, VERSION_LABEL: _version("torchx-pulumi") or "unreleased"}
+        if torchx := _version("torchx") or _version("torchx-nightly"):
+            labels[TORCHX_VERSION_LABEL] = torchx
         image_id = ""
         for is_cached in (True, False):
             image_id = build(
@@ -176,7 +173,7 @@ class ImageBuilder:
                 stream([*plan.sent_only, *plan.entries]),
                 dockerfile=plan.dockerfile,
                 build_args=plan.build_args,
-                labels={**plan.all_labels, **_version_labels()},
+                labels=labels,
                 platform=plan.platform,
                 progress=progress,
                 every_line=self.every_line,
@@ -264,12 +261,6 @@ def _version(package: str) -> str | None:
         return None  # a checkout on the path, or not installed
 
 
-def _version_labels() -> dict[str, str]:
-    labels = {VERSION_LABEL: _version("torchx-pulumi") or "unreleased"}
-    torchx = _version("torchx") or _version("torchx-nightly")
-    return labels if torchx is None else {**labels, TORCHX_VERSION_LABEL: torchx}
-
-
 def _patched(plan: ImagePlan, digest: str, *, built: bool = False, pushed: bool = False) -> PatchedImage:
     return PatchedImage(
         reference=plan.pod_reference, digest=digest, built=built, pushed=pushed, warnings=tuple(plan.warnings)
@@ -332,18 +323,8 @@ def patch_image(
 ) -> PatchedImage:
     """Patch an image with a workspace: build and push it if its registry does not have it.
 
-    Args:
-        base: As for `plan_patch`, like all arguments but the two last ones.
-        workspace: As above.
-        repository: As above.
-        dockerfile: As above.
-        build_args: As above.
-        labels: As above.
-        platform: As above.
-        ignore_rules: As above.
-        builder: As above.
-        tell: Receives lines of progress. None: no progress is reported.
-        client: docker-py client to use. None: the daemon of Docker's environment.
+    The arguments are those of `plan_patch`, next to `tell`, which receives lines of progress. The docker-py client
+    `client` also builds; by default, it is that of Docker's environment.
 
     Returns:
         The reference and the digest of the image, and whether it was built and pushed.

@@ -31,7 +31,7 @@ _MOST_NAMED: Final = 8
 
 
 class Builder(str, Enum):
-    """What builds an image."""
+    """The builder of an image."""
 
     REGISTRY = "registry"
     """The layers are pushed to the registry, without a daemon."""
@@ -96,7 +96,7 @@ class ImagePlan:
 
     @property
     def own_tag(self) -> str:
-        """Return the tag for an image whose tag has another digest: registries may remove what no tag names."""
+        """Return the tag for an image whose tag has another digest: registries may remove untagged images."""
         return f"{self.tag}-{str(self.digest).removeprefix('sha256:')[:12]}"
 
     @property
@@ -106,7 +106,7 @@ class ImagePlan:
 
     @property
     def pod_digest(self) -> str | None:
-        """Return the digest that pods name after the tag. None: they name the tag only."""
+        """Return the digest that pods name after the tag, or None if they name the tag only."""
         return self.digest if self.builder is Builder.REGISTRY else None
 
     @property

@@ -134,7 +134,7 @@ def _address(plan: ImagePlan, *, with_role_image: bool) -> str:
 
 
 def _check_types(*, text: Mapping[str, Any], mappings: Mapping[str, Any], workspace: Any) -> None:
-    """Check what the types of arguments promise. Their values are not shown: they may be secret.
+    """Check the types of arguments. Their values are not shown: they may be secret.
 
     Raises:
         ImageError: Arguments have another type. The message lists all of them.
@@ -274,12 +274,12 @@ def _composed(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
 
 
 class Place(NamedTuple):
-    """Where a composed image is, or is pushed to."""
+    """The place of a composed image in a registry."""
 
     target: Reference
     """Its name in the registry."""
     found: str | None
-    """Digest that the registry has under that name. None: none."""
+    """Digest that the registry has under that name, if any."""
     other: str | None
     """Another digest, which the tag of the content has. None: it has none, or that of the image."""
 
@@ -302,7 +302,7 @@ def place_of(plan: ImagePlan, registry: RegistryClient) -> Place:
 
 
 def _found(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
-    """Return the plan with what the registry has of the image."""
+    """Return the plan with the image's state in the registry."""
     # A registry that does not answer now is asked again before the image is pushed, which reports the error.
     with contextlib.suppress(ImageError):
         place = place_of(plan, registry)
@@ -318,7 +318,7 @@ def _found(plan: ImagePlan, registry: RegistryClient) -> ImagePlan:
 
 
 def report_plan(plan: ImagePlan, registry: RegistryClient) -> dict[str, Any]:
-    """Return what is known of a planned image before it is built, as `image plan --json` prints it.
+    """Return the known properties of a planned image before it is built, as `image plan --json` prints them.
 
     Args:
         plan: Result of `plan_patch`.

@@ -54,10 +54,10 @@ class Platform(NamedTuple):
         return cls.of({"os": "linux", "architecture": machine.machine().lower()})
 
     def __str__(self) -> str:
-        """Return it as Docker writes it. Empty: no part of it is known."""
+        """Return it as Docker writes it, without unknown parts."""
         return "/".join(part for part in self if part)
 
     def runs(self, other: Platform) -> bool:
-        """Return whether it runs what is built for another one: also for an earlier variant of its processor."""
+        """Return whether it runs programs of another one, which may be of an earlier variant of its processor."""
         is_same = other[:2] == self[:2]
         return other == self or (is_same and self.architecture in ("arm", "amd64") and other.variant < self.variant)

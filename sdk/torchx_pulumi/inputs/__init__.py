@@ -1,1 +1,1 @@
-"""The ways in: AppDefs, files and mappings of them, and run options, each to the types that are planned with."""
+"""Readers of AppDefs, of files and mappings of them, and of run options, into the types of the model."""

@@ -20,12 +20,12 @@ from torchx_pulumi.planning.overlay import select_overlay
 from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, field_types, uncovered
 
 EXTRAS_KEY = "torchx_pulumi"
-"""Where `role.metadata` holds what an AppDef has no field for."""
+"""Key of `role.metadata` for settings without a field in an AppDef."""
 
 EXTRAS = ("secret_env", "secret_mounts", "node_selector", "tolerations")
 
 OVERLAY_KEY = "kubernetes"
-"""Where `role.metadata` holds the pod overlay, or the path or URI of its file."""
+"""Key of `role.metadata` for the pod overlay, or for the path or URI of its file."""
 _OVERLAY_KIND = "V1Pod"
 
 _MOUNT_KINDS = {"BindMount": "bind", "VolumeMount": "volume", "DeviceMount": "device"}
@@ -108,18 +108,19 @@ class AppReader(TypedReader):
         if not is_list(mounts):
             self.refuse(f"{path}.secret_mounts", f"{found(mounts)}, must be a list of {{src, dst}}")
             mounts = ()
-        found_mounts = (self._secret_mount(mount, f"{path}.secret_mounts[{i}]") for i, mount in enumerate(mounts))
-        secret_mounts = [mount for mount in found_mounts if mount is not None]
+        secret_mounts = []
+        for index, mount in enumerate(mounts):
+            where = f"{path}.secret_mounts[{index}]"
+            if isinstance(mount, Mapping):
+                self.problems.extend(unknown_keys(where, mount, ("src", "dst")))
+                secret_mounts.append(
+                    FieldValues(kind="secret", src=mount.get("src"), dst=mount.get("dst"), read_only=True)
+                )
+            else:
+                self.refuse(where, f"{found(mount)}, must be {{src, dst}}")
         if is_list(given.get("mounts", ())):
             given["mounts"] = [*given.get("mounts", ()), *secret_mounts]
         return {**{name: extras[name] for name in EXTRAS if name in extras and name != "secret_mounts"}, **given}
-
-    def _secret_mount(self, mount: Any, path: str) -> FieldValues | None:
-        if not isinstance(mount, Mapping):
-            self.refuse(path, f"{found(mount)}, must be {{src, dst}}")
-            return None
-        self.problems.extend(unknown_keys(path, mount, ("src", "dst")))
-        return FieldValues(kind="secret", src=mount.get("src"), dst=mount.get("dst"), read_only=True)
 
 
 def read_app(app: Any) -> JobSpec:
@@ -133,11 +134,7 @@ def read_app(app: Any) -> JobSpec:
 
 
 def read_with(reader: TypedReader, app: Any) -> JobSpec:
-    """Read a job.
-
-    Raises:
-        InvalidJobError: As `read_app`.
-    """
+    """Read a job; errors as of `read_app`."""
     job = reader.read(JobSpec, app, "")
     if reader.problems:
         raise invalid_job(job.name or None, [*reader.problems, *uncovered(check_job_rules(job), reader.problems)])
@@ -145,7 +142,7 @@ def read_with(reader: TypedReader, app: Any) -> JobSpec:
 
 
 def installed_torchx_version() -> str | None:
-    """Return the version of the installed TorchX. None: TorchX is not installed."""
+    """Return the version of the installed TorchX, or None if it is not installed."""
     if "torchx" not in sys.modules:
         try:
             importlib.import_module("torchx")

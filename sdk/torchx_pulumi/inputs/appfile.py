@@ -1,6 +1,6 @@
 """AppDef files, YAML or JSON, and mappings of the same keys, as a `JobSpec`.
 
-A file may also be what `dataclasses.asdict` makes of a TorchX AppDef, or what `torchx-pulumi program` makes of a
+A file may also be the output of `dataclasses.asdict` for a TorchX AppDef, or of `torchx-pulumi program` for a
 launched one. The metadata of the latter has marks for values that JSON has no form for (`json_values`).
 """
 
@@ -20,7 +20,7 @@ from torchx_pulumi.planning.overlay import given_overlay
 from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, as_text, field_types, whole_numbers
 
 _UNUSED_ROLE_KEYS = ("base_image", "workspace", "overrides")
-"""What `dataclasses.asdict` adds to a role. Only the unset value is taken, since another one would have no effect."""
+"""Keys that `dataclasses.asdict` adds to a role. Only their unset value is taken, as another one has no effect."""
 
 ROLE_KEYS = tuple(name for name, _, _ in field_types(RoleSpec) if name != "image_digest")
 """Keys of a role. A digest is written as a part of the image."""
@@ -100,7 +100,10 @@ class MappingReader(AppReader):
         if kind is RoleSpec:
             return self._role(given, path)
         if kind is ResourceSpec:
-            return self._resource(given, path)
+            if "memory_mb" in given and "memMB" in given:
+                self.refuse(f"{path}.memMB", "is the same as memory_mb; remove one of the two")
+            memory = given.get("memory_mb", given.get("memMB"))
+            return {**given, "memory_mb": whole_numbers(memory), "gpu": whole_numbers(given.get("gpu"))}
         return _mount(given) if kind is MountSpec else given
 
     def whole(self, value: Any, path: str) -> int:
@@ -120,12 +123,6 @@ class MappingReader(AppReader):
             overlay = given_overlay(overlay) if isinstance(overlay, dict) else overlay
         role["pod_overlay"] = overlay
         return self.with_extras(role, metadata, f"{path}.metadata[{EXTRAS_KEY!r}]")
-
-    def _resource(self, resource: dict[str, Any], path: str) -> Mapping[str, Any]:
-        if "memory_mb" in resource and "memMB" in resource:
-            self.refuse(f"{path}.memMB", "is the same as memory_mb; remove one of the two")
-        memory = resource.get("memory_mb", resource.get("memMB"))
-        return {**resource, "memory_mb": whole_numbers(memory), "gpu": whole_numbers(resource.get("gpu"))}
 
 
 def _mount(mount: Mapping[str, Any]) -> Mapping[str, Any]:

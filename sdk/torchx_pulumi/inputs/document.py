@@ -101,7 +101,7 @@ def _of_json(value: Any, path: str) -> Any:
 
 
 def _lines_of(text: str) -> Mapping[str, int]:
-    """Return the lines of a JSON text. Empty: YAML cannot read it."""
+    """Return the line of each path of a JSON text; empty if YAML cannot read it."""
     lines: dict[str, int] = {}
     with contextlib.suppress(yaml.YAMLError, RecursionError, DocumentError):
         # YAML forbids the tabs of JSON's indentation; texts in JSON have none.
@@ -119,9 +119,9 @@ def _parse_yaml(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
-        raise DocumentError(f"{line}no valid YAML or JSON: {yaml_problem(error)}") from None
+        raise DocumentError(f"{line}not valid YAML or JSON: {yaml_problem(error)}") from None
     except yaml.YAMLError as error:
-        raise DocumentError("no valid YAML or JSON: it has characters that YAML does not allow") from error
+        raise DocumentError("not valid YAML or JSON: it has characters that YAML does not allow") from error
     except RecursionError as error:
         raise DocumentError("is nested too deep") from error
 
@@ -135,32 +135,6 @@ def _plain(node: yaml.Node, path: str, lines: dict[str, int]) -> Any:
         return tuple(items) if node.tag == _TUPLE_TAG else items
     if _WANTS_TEXT.fullmatch(path) and not node.tag.endswith(":null"):
         return node.value
-    return _scalar(node)
-
-
-def _mapping(node: yaml.MappingNode, path: str, lines: dict[str, int]) -> dict[str, Any]:
-    _check_keys(node)
-    yaml.SafeLoader("").flatten_mapping(node)  # merge keys (<<) become pairs in front of the mapping's own
-    made: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        inner = f"{path}.{key_node.value}" if path else key_node.value
-        made[key_node.value] = _plain(value_node, inner, lines)
-        lines[inner] = key_node.start_mark.line + 1
-    return made
-
-
-def _check_keys(node: yaml.MappingNode) -> None:
-    keys = set()
-    for key_node, _ in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise DocumentError(f"line {line}: a key must be text")
-        if key_node.value in keys:
-            raise DocumentError(f"line {line}: the key {key_node.value!r} stands twice in one mapping; remove one")
-        keys.add(key_node.value)
-
-
-def _scalar(node: yaml.Node) -> Any:
     loader = yaml.SafeLoader("")
     try:
         value = loader.construct_object(node)
@@ -170,3 +144,21 @@ def _scalar(node: yaml.Node) -> Any:
         loader.dispose()
     # Dates and bytes have no place in an AppDef; as written they are text.
     return value if value is None or isinstance(value, (str, bool, int, float)) else node.value
+
+
+def _mapping(node: yaml.MappingNode, path: str, lines: dict[str, int]) -> dict[str, Any]:
+    keys = set()
+    for key_node, _ in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise DocumentError(f"line {line}: a key must be text")
+        if key_node.value in keys:
+            raise DocumentError(f"line {line}: the key {key_node.value!r} stands twice in one mapping; remove one")
+        keys.add(key_node.value)
+    yaml.SafeLoader("").flatten_mapping(node)  # merge keys (<<) become pairs in front of the mapping's own
+    made: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        inner = f"{path}.{key_node.value}" if path else key_node.value
+        made[key_node.value] = _plain(value_node, inner, lines)
+        lines[inner] = key_node.start_mark.line + 1
+    return made

@@ -68,7 +68,7 @@ def in_key_order(value: Any, keys: Any) -> Any:
 
 
 def is_text_only(value: Any) -> bool:
-    """Return whether only the text was kept of a value."""
+    """Return whether a written value keeps only the text of the original."""
     return isinstance(value, Mapping) and value.get(MARK) == "text"
 
 

@@ -1,4 +1,4 @@
-"""Files with pod overlays: paths and `file://` URIs, and all other URIs where fsspec is installed."""
+"""Files with pod overlays: paths and `file://` URIs, and with fsspec all other URIs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parse_overlay(text: str, name: str) -> Any:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
-        raise ValueError(f"overlay file {path_shown(name)} is no valid YAML{line}: {yaml_problem(error)}") from None
+        raise ValueError(f"overlay file {path_shown(name)} is not valid YAML{line}: {yaml_problem(error)}") from None
 
 
 def _read_text(uri: str) -> str:

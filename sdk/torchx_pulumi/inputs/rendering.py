@@ -1,4 +1,4 @@
-"""From an app and run options of any form to a plan and its manifest."""
+"""Plan and render an app and run options of any form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run options by name as the options of a scheduler: snake_case or camelCase names, typed values or texts."""
+"""Read run options by name: snake_case or camelCase names, typed values or texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchx_pulumi.planning.typed_reader import TypedReader, empty, field_types,
 from torchx_pulumi.schedulers import find_backend
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
-"""Options of TorchX's own schedulers that change how a job is launched, never its manifest. No effect here."""
+"""Options of TorchX's own schedulers that change how a job is launched, never its manifest. Ignored here."""
 
 
 def read_options(options: Mapping[str, Any], scheduler: str = "volcano") -> Options:
@@ -42,7 +42,7 @@ class OptionsReader(TypedReader):
         self._spelling: dict[str, str] = {}
 
     def options(self, options: Any) -> Any:
-        """Return the options. Those that cannot be read are problems, and have the empty value of their type."""
+        """Return the options. An unreadable one is a problem, and has the empty value of its type."""
         return self.read(self._kind, options, "options")
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
@@ -53,7 +53,10 @@ class OptionsReader(TypedReader):
                 return None
         if not isinstance(value, Mapping):
             return super().fields_of(kind, value, path)
-        names = _names_of(kind)
+        names = {name: name for name, _, _ in field_types(kind)}
+        if issubclass(kind, Options):
+            # TorchX has names of its own for some options.
+            names |= {row.torchx_name: row.name for row in rows_of(kind)}
         ignored = LAUNCH_ONLY if kind is self._kind else ()
         given: dict[str, Any] = {}
         for spelling, item in value.items():
@@ -113,7 +116,7 @@ class OptionsReader(TypedReader):
         return super().mapping(hint, value, path)
 
     def _parse(self, text: str, path: str, kind: type) -> Any:
-        """Return the value of JSON, or of a text as its type. None, with a problem: the text is neither."""
+        """Return the value of JSON, or of a text as its type; None, and a problem, if the text is neither."""
         try:
             return json.loads(text) if _is_json(text) else read_text(text, kind)
         except ValueError as error:
@@ -123,7 +126,7 @@ class OptionsReader(TypedReader):
 
 
 def _typed(value: Any, kind: type) -> Any:
-    """Return a text as its type; what is no text, or no text of the type, stays as it is."""
+    """Return a text as its type; any other value, and a text of another type, stays as it is."""
     with contextlib.suppress(ValueError):
         return read_text(value, kind) if isinstance(value, str) else value
     return value
@@ -158,7 +161,7 @@ def read_text(text: str, kind: type) -> Any:
         return text.strip().lower() in _TRUE
     if kind is int:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
-            raise ValueError(f"{text!r} is no whole number")
+            raise ValueError(f"{text!r} is not a whole number")
         return int(text)
     words = [word.strip() for word in re.split("[,;]", text) if word.strip()]
     if kind is dict:
@@ -167,12 +170,6 @@ def read_text(text: str, kind: type) -> Any:
             raise ValueError("must be name:value,name:value or name=value,name=value")
         return {pair[1].strip(): pair[2].strip() for pair in pairs if pair}
     return words if kind is list else text
-
-
-def _names_of(kind: type[Any]) -> dict[str, str]:
-    """Return the names by which fields can be given, those that TorchX has for options included, to their own."""
-    names = {name: name for name, _, _ in field_types(kind)}
-    return names | ({row.torchx_name: row.name for row in rows_of(kind)} if issubclass(kind, Options) else {})
 
 
 _UNSET_IF_EMPTY = ("namespace", "service_account", "priority_class")

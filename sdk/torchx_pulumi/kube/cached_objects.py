@@ -1,10 +1,10 @@
-"""Observed objects in memory: by namespace and name, and by the labels by which they are listed."""
+"""Observed objects in memory, by namespace and name, and by labels."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from torchx_pulumi.kube.protocol import Manifests, Selector
@@ -46,7 +46,7 @@ class CachedObjects:
         return self._replace(key_of(found), found)
 
     def remove(self, key: Key) -> Manifest | None:
-        """Drop an object, and return it. None: it is not kept."""
+        """Drop an object, and return it if it was kept."""
         return self._replace(key, None)
 
     def _replace(self, key: Key, found: Manifest | None) -> Manifest | None:
@@ -69,24 +69,23 @@ class CachedObjects:
             return {*self._objects}
 
     def get(self, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object. None: it is not kept."""
+        """Return an object, or None if it is not kept."""
         return self._objects.get((namespace or "", name))
 
     def list(self, namespace: str | None = None, selector: Selector | None = None) -> Manifests:
         """Return objects with some labels, sorted by namespace and name."""
         exact = next(((label, value) for label, value in (selector or {}).items() if value is not None), None)
         with self._guard:
-            keys = self._objects if exact is None else self._index(exact[0]).get(exact[1], ())
+            keys: Iterable[Key] = self._objects
+            if exact is not None:
+                label, value = exact
+                if label not in self._indexes:
+                    index = self._indexes[label] = {}
+                    for key, one in self._objects.items():
+                        _add_to(index, label, key, one)
+                keys = self._indexes[label].get(value, ())
             found = [(key, self._objects[key]) for key in keys if namespace in (None, key[0])]
         return [one for _, one in sorted(found, key=lambda pair: pair[0]) if matches(one, selector)]
-
-    def _index(self, label: str) -> dict[str, set[Key]]:
-        """Return the keys of all objects by the value of a label. The index is made when it is first used."""
-        if label not in self._indexes:
-            index = self._indexes[label] = {}
-            for key, found in self._objects.items():
-                _add_to(index, label, key, found)
-        return self._indexes[label]
 
 
 def _add_to(index: dict[str, set[Key]], label: str, key: Key, found: Manifest | None) -> None:
@@ -119,7 +118,7 @@ class CachedEvents:
             return previous
 
     def remove(self, key: Key) -> Manifest | None:
-        """Drop an event, and return it. None: it is not kept."""
+        """Drop an event, and return it if it was kept."""
         with self._guard:
             return self._drop(key)
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from torchx_pulumi.kube.kubeconfig import contents_of
+from torchx_pulumi.kube.kubeconfig import Fields, contents_of
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import at
 from torchx_pulumi.model.redaction import secret_variables, without_credentials
@@ -90,7 +90,7 @@ The same ones again: there are no others. It raises a ClusterError if there are 
 """
 
 
-def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> CredentialSource:
+def credentials_of(cluster: Fields, user: Fields, where: str) -> CredentialSource:
     """Return the source of a user's credentials. As in client-go, the user's own fields take precedence over a plugin.
 
     Raises:
@@ -122,7 +122,7 @@ def _token_in(path: str, where: str) -> str:
     return _bearer(token, f"its token file {path!r}", where)
 
 
-def _oidc_credentials(provider: Mapping[str, Any], where: str) -> CredentialSource:
+def _oidc_credentials(provider: Fields, where: str) -> CredentialSource:
     """Return the token of an `auth-provider`, which kubectl renews in the kubeconfig and this package does not."""
     name, config = provider.get("name"), provider.get("config") or {}
     if name != "oidc":
@@ -164,8 +164,8 @@ def _bearer(token: str, what: str, where: str) -> str:
     raise ClusterError(f"{where} cannot be used: {what} {problem}")
 
 
-def impersonation(user: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
-    """Return the impersonation headers of a kubeconfig's user. Empty: requests are made as the authenticated user.
+def impersonation(user: Fields, where: str) -> list[tuple[str, str]]:
+    """Return the impersonation headers of a kubeconfig's user; without any, requests are the authenticated user's.
 
     A name may occur several times.
 
@@ -201,7 +201,7 @@ class ExecPlugin:
     with the cluster: the clusters of several contexts may have one plugin.
     """
 
-    def __init__(self, config: Mapping[str, Any], cluster: Mapping[str, Any]) -> None:
+    def __init__(self, config: Fields, cluster: Fields) -> None:
         """Check the configuration, the field `exec` of a user. The program is not run.
 
         Raises:
@@ -229,7 +229,7 @@ class ExecPlugin:
         """Return the credentials of the last run. Run the program if there are none, or they expired or were refused.
 
         Args:
-            refused: What the API server refused. None: nothing.
+            refused: Credentials that the API server refused. None: there are none.
 
         Raises:
             ClusterError: The program is missing or failed, or its output is not an ExecCredential.
@@ -347,7 +347,7 @@ _plugins: dict[str, ExecPlugin] = {}
 """Plugins by their configuration, so that a program runs once for all contexts that have the same one."""
 
 
-def _plugin_credentials(config: Mapping[str, Any], cluster: Mapping[str, Any], where: str) -> CredentialSource:
+def _plugin_credentials(config: Fields, cluster: Fields, where: str) -> CredentialSource:
     """Return the source of a plugin's credentials. They are kept until they expire or are refused."""
     shared = cluster if config.get("provideClusterInfo") else None
     # A forked process has its own plugin, because its copy of the lock may be held.
@@ -365,7 +365,7 @@ def _plugin_credentials(config: Mapping[str, Any], cluster: Mapping[str, Any], w
     return current
 
 
-def _plugin_problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:
+def _plugin_problems(config: Fields, version: str, mode: Any) -> Iterator[str]:
     """Yield the problems of a field `exec` of a user, given its `apiVersion` and effective `interactiveMode`."""
     arguments, variables = config.get("args") or [], config.get("env") or []
     if not config.get("command"):
@@ -382,7 +382,7 @@ def _plugin_problems(config: Mapping[str, Any], version: str, mode: Any) -> Iter
         yield "has a variable without a name in env"
 
 
-def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
+def _cluster_info(cluster: Fields) -> dict[str, Any]:
     info = {name: cluster[name] for name in CLUSTER_FIELDS if cluster.get(name)}
     try:
         authority = contents_of(cluster, "certificate-authority")

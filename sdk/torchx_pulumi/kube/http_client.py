@@ -23,7 +23,7 @@ from urllib.parse import urlencode, urlsplit
 import urllib3
 
 from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation
-from torchx_pulumi.kube.kubeconfig import Access, check_fields, cluster_and_user, contents_of
+from torchx_pulumi.kube.kubeconfig import Access, Fields, check_fields, cluster_and_user, contents_of
 from torchx_pulumi.kube.proxies import proxy_for
 from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, ApiRequest, Response
 from torchx_pulumi.model.errors import ClusterError
@@ -42,6 +42,23 @@ FIRST_BYTE_SHARE = 1 / 3
 
 KEPT = 64
 """Idle connections that are kept for further requests."""
+
+
+KEEPALIVE = (
+    ("TCP_KEEPIDLE", 20),  # seconds of silence after which the system sends probes
+    ("TCP_KEEPALIVE", 20),  # the same on macOS
+    ("TCP_KEEPINTVL", 5),  # seconds between probes
+    ("TCP_KEEPCNT", 3),
+    ("TCP_USER_TIMEOUT", 20_000),  # milliseconds; Linux: also while something was sent and not confirmed
+)
+"""Names and values of the options of TCP keepalive. A system has some of them."""
+
+SOCKET_OPTIONS = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *((socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in KEEPALIVE if hasattr(socket, name)),
+]
+"""urllib3's default option and those of TCP keepalive."""
 
 
 class HttpClient:
@@ -132,7 +149,7 @@ class HttpClient:
             return made
 
     def _certificates(self, of_plugin: bytes | None) -> tuple[bytes | None, bytes | None]:
-        """Return the authority, and the client's certificate with its key, as PEM. None: there is none.
+        """Return the authority, and the client's certificate with its key, each as PEM or None.
 
         Files are read each time, because they are renewed in place.
         """
@@ -144,7 +161,7 @@ class HttpClient:
 
     def _pools(self, authority: bytes | None, certificate_and_key: bytes | None) -> Callable[[], Any]:
         """Return what makes a pool of urllib3 for one connection."""
-        options: dict[str, Any] = {"maxsize": 1, "socket_options": _socket_options()}
+        options: dict[str, Any] = {"maxsize": 1, "socket_options": SOCKET_OPTIONS}
         if self._server.startswith("https://"):
             context = options["ssl_context"] = _trusting(authority)
             if self._cluster.get("insecure-skip-tls-verify"):
@@ -219,7 +236,7 @@ class _Connections:
         return request(self._new_pool(), read_timeout_s)
 
     def _take(self, longest_idle_s: float) -> Any:
-        """Return the pool of the connection that was used last. None: it has been idle for longer, or is closed."""
+        """Return the pool of the connection that was used last, unless it is closed or has been idle for longer."""
         # The wall clock also counts the time in which a machine is suspended.
         now = time.time()
         dropped: list[tuple[float, Any, Any]] = []
@@ -283,20 +300,7 @@ class HTTPSConnection(_NotesSocket, urllib3.connection.HTTPSConnection):  # type
     """A connection of urllib3 that keeps its socket."""
 
 
-def _socket_options() -> list[tuple[int, int, int]]:
-    """Return urllib3's default option and the options of TCP keepalive."""
-    named = (
-        ("TCP_KEEPIDLE", 20),  # seconds of silence after which the system sends probes
-        ("TCP_KEEPALIVE", 20),  # the same on macOS
-        ("TCP_KEEPINTVL", 5),  # seconds between probes
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 20_000),  # milliseconds; Linux: also while something was sent and not confirmed
-    )
-    found = [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in named if hasattr(socket, name)]
-    return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
-
-
-def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> str:
+def _address(cluster: Fields, user: Fields, where: str) -> str:
     """Return the server with its scheme. The default is https if any certificate is configured, else http."""
     server = str(cluster["server"]).rstrip("/")
     if "://" not in server:
@@ -310,7 +314,7 @@ def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) ->
 
 
 def _trusting(authority: bytes | None) -> ssl.SSLContext:
-    """Return a context that trusts an authority. None: the authorities of the system."""
+    """Return a context that trusts an authority, or for None those of the system."""
     # Depending on its release, urllib3 or Python verifies host names: urllib3 sets the context up accordingly.
     context: ssl.SSLContext = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
     if authority:

@@ -16,7 +16,7 @@ class Kind:
     plural: str
     namespaced: bool = True
     installed_by: str = field(default="", compare=False)
-    """What defines the kind, for messages. Empty: not known."""
+    """Name of the software that defines the kind, for messages; empty if unknown."""
 
     @property
     def api_version(self) -> str:

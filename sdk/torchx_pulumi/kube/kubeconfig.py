@@ -30,6 +30,10 @@ FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tok
 """Fields that name a file, relative to the folder of the kubeconfig."""
 
 
+Fields = Mapping[str, Any]
+"""A kubeconfig, or a cluster, a user or a context of one, as it was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Access to a cluster: a kubeconfig and a context. Equal ones share a transport."""
@@ -130,7 +134,7 @@ def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a kubeconfig file. Empty: there is no such file."""
+    """Return the text of a kubeconfig file; empty if there is no such file."""
     try:
         return path.read_text(encoding="utf-8") if stat.S_ISREG(path.stat().st_mode) else ""
     except (FileNotFoundError, NotADirectoryError):
@@ -145,12 +149,9 @@ def _read(path: Path) -> str:
 
 
 def _parse(text: str, source: str, folder: Path | None = None) -> dict[str, Any]:
-    """Parse a kubeconfig. No message repeats its text, because it contains credentials.
+    """Parse a kubeconfig. Messages have its source, and never its text, because it contains credentials.
 
-    Args:
-        text: The kubeconfig.
-        source: Its name in messages.
-        folder: Folder to which files that it names are relative. None: that of this process.
+    Files that it names are relative to `folder`, or for None to that of this process.
     """
     import yaml
 
@@ -231,8 +232,8 @@ def cluster_and_user(access: Access) -> tuple[dict[str, Any], dict[str, Any]]:
     return cluster, _named(config, "users", chosen.get("user"))
 
 
-def _named(config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
-    """Return the fields of an item of a section. Empty: there is no such item."""
+def _named(config: Fields, section: str, name: Any) -> dict[str, Any]:
+    """Return the fields of an item of a section; empty if there is no such item."""
     found: dict[str, Any] = next((item for item in config.get(section) or () if item.get("name") == name), {})
     return dict(found.get(SECTIONS[section]) or {})
 
@@ -278,7 +279,7 @@ def identity_of(address: str) -> str:
     return digest_of(plain.encode())
 
 
-def contents_of(section: Mapping[str, Any], name: str) -> bytes | None:
+def contents_of(section: Fields, name: str) -> bytes | None:
     """Return a certificate or key of a cluster or a user, from the kubeconfig or the file that it names.
 
     As in kubectl, inline data wins.
@@ -297,8 +298,8 @@ def _decoded(text: str) -> bytes:
     return base64.b64decode("".join(text.split()), validate=True)
 
 
-def authority_of(cluster: Mapping[str, Any]) -> str | None:
-    """Return the digest of the authority that a cluster of a kubeconfig names. None: there is none to be read."""
+def authority_of(cluster: Fields) -> str | None:
+    """Return the digest of the authority that a cluster of a kubeconfig names, or None if it cannot be read."""
     try:
         return authority_digest(contents_of(cluster, "certificate-authority"))
     except (AttributeError, OSError, TypeError, ValueError):
@@ -306,8 +307,8 @@ def authority_of(cluster: Mapping[str, Any]) -> str | None:
         return None
 
 
-def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> None:
-    """Check the types of all fields that requests depend on. What kubectl refuses is refused here.
+def check_fields(cluster: Fields, user: Fields, where: str) -> None:
+    """Check the types of all fields that requests depend on, as kubectl does.
 
     Without the checks a field of a wrong type would have another meaning: `insecure-skip-tls-verify: "false"` is a text
     that is not empty, and `as-groups: admins` would be six groups of one letter.
@@ -327,7 +328,7 @@ def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str
         raise ClusterError(f"{where} cannot be used: in its kubeconfig, {'; '.join(problems)}")
 
 
-def _type_problems(section: Mapping[str, Any], fields: Mapping[str, Sequence[_Rule]]) -> Iterator[str]:
+def _type_problems(section: Fields, fields: Mapping[str, Sequence[_Rule]]) -> Iterator[str]:
     for name, rules in fields.items():
         value = section.get(name)
         broken = next((rule for rule in rules if value is not None and not rule.holds(value)), None)
@@ -350,12 +351,8 @@ def _is_address(server: str) -> bool:
         return False
 
 
-def _has_text_lists(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(texts is None or is_text_list(texts) for texts in value.values())
-
-
 class _Rule(NamedTuple):
-    """What a field must be, and what is said of others."""
+    """A rule for the value of a field, and the problem of any other value."""
 
     holds: Callable[[Any], bool]
     problem: str
@@ -366,7 +363,10 @@ _BASE64 = _Rule(_is_base64, "is not base64")
 _ADDRESS = _Rule(_is_address, "is not an address; write https://host:port")
 _FLAG = _Rule(lambda value: isinstance(value, bool), "must be true or false without quotes, found {found}")
 _TEXTS = _Rule(is_text_list, "must be a list of texts, found {found}")
-_TEXTS_BY_NAME = _Rule(_has_text_lists, "must be a mapping of names to lists of texts")
+_TEXTS_BY_NAME = _Rule(
+    lambda value: isinstance(value, Mapping) and all(texts is None or is_text_list(texts) for texts in value.values()),
+    "must be a mapping of names to lists of texts",
+)
 _MAPPING = _Rule(lambda value: isinstance(value, Mapping), "must be a mapping, found {found}")
 
 _CLUSTER_FIELDS = {

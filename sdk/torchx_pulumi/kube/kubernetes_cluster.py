@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -14,7 +15,15 @@ from urllib.parse import quote
 
 from torchx_pulumi.kube.cached_objects import key_of
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
-from torchx_pulumi.kube.kubeconfig import authority_of, cluster_and_user, find_access, identity_of, namespace_of
+from torchx_pulumi.kube.kubeconfig import (
+    Access,
+    Fields,
+    authority_of,
+    cluster_and_user,
+    find_access,
+    identity_of,
+    namespace_of,
+)
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
 from torchx_pulumi.kube.protocol import Manifests, Selector
 from torchx_pulumi.kube.streams import GROW_S, LogStream, WatchStream
@@ -26,7 +35,6 @@ from torchx_pulumi.kube.transport import (
     Transport,
     connection_error,
     response_error,
-    transport_of,
     urllib3,
 )
 from torchx_pulumi.kube.trimming import trim
@@ -55,11 +63,31 @@ IDENTITY_S = 5.0
 """Seconds for which an identity is kept. A tunnel may lead to another cluster later."""
 
 
+_transports: dict[tuple[Access, int], Transport] = {}
+"""One transport, and so one pool of connections, for each access and process."""
+
+
+def transport_of(access: Access) -> Transport:
+    """Return the shared transport of an access. It is created at the first use.
+
+    Raises:
+        ClusterError: The kubeconfig cannot be used.
+    """
+    # Processes must not share a connection after a fork.
+    key = (access, os.getpid())
+    if key not in _transports:
+        from torchx_pulumi.kube.http_client import HttpClient  # it imports urllib3
+
+        # Threads may create several transports at once, which make no connection. All use the same one.
+        _transports.setdefault(key, HttpClient(access))
+    return _transports[key]
+
+
 class KubernetesCluster:
     """A cluster that is accessed with a kubeconfig, the service account of a pod, or a caller's own client."""
 
     def __init__(
-        self, transport: Callable[[], Transport], where: str, cluster: Mapping[str, Any], namespace: str = "default"
+        self, transport: Callable[[], Transport], where: str, cluster: Fields, namespace: str = "default"
     ) -> None:
         self.api_server = str(cluster["server"])
         self.namespace = namespace
@@ -282,7 +310,7 @@ class KubernetesCluster:
         self._json("PUT" if whole else "PATCH", path, kind, body=body)
 
     def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Manifest | None:
-        """Return the JSON of a response. None: the object does not exist. A kind that is not served is an error."""
+        """Return the JSON of a response, or None if the object does not exist. An unserved kind is an error."""
         response = self._request(method, path, kind, query, **options)
         if response is None:
             return None
@@ -301,7 +329,7 @@ class KubernetesCluster:
         return ClusterError(f"{self._where} sent {what}; check that {self.api_server} is an API server")
 
     def _request(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Response | None:
-        """Return a response, None if the object does not exist; options as of `ApiRequest`."""
+        """Return a response, or None if the object does not exist; options as of `ApiRequest`."""
         try:
             response = self._transport().request(ApiRequest(method, path, query, **options))
             if 200 <= response.status < 300:
@@ -323,7 +351,7 @@ def items_of(page: Manifest, kind: Kind) -> Iterator[Manifest]:
 
 
 def selected(selector: Selector | None) -> list[tuple[str, str]]:
-    """Return the parameter of a selector. Empty: there is no selector."""
+    """Return the parameter of a selector; empty without a selector."""
     wanted = (key if value is None else f"{key}={value}" for key, value in (selector or {}).items())
     return [("labelSelector", ",".join(wanted))] if selector else []
 

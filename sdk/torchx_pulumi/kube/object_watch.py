@@ -1,6 +1,6 @@
 """Watch the objects of one kind: list them, then follow their changes, for as long as the process runs.
 
-What the watches of a cluster cannot read is logged once when it begins, and once when it ends.
+An outage of the watches of a cluster is logged once when it begins, and once when it ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects, Key, key_of
 from torchx_pulumi.kube.kinds import EVENT, Kind
-from torchx_pulumi.kube.protocol import EXPIRED, Cluster, Selector, WatchEvent, WatchEvents
+from torchx_pulumi.kube.protocol import EXPIRED, Cluster, Selector, WatchEvents
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
@@ -76,7 +76,7 @@ class WatchTiming:
 
 
 class Outages:
-    """What the watches of one cluster cannot read."""
+    """The outages of the watches of one cluster."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -86,7 +86,7 @@ class Outages:
         """Place of watches, empty for the whole cluster, to what was said and the watches that do not work."""
 
     def problems(self) -> tuple[str, ...]:
-        """Return what cannot be read now; kinds that the cluster does not serve are no problem."""
+        """Return the present outages, without kinds that the cluster does not serve."""
         with self._guard:
             return tuple(text for text, _ in self._problems.values() if text)
 
@@ -251,9 +251,15 @@ class ObjectWatch:
                 wait_s = self._after_end()
             except ClusterError as error:
                 wait_s = self._after_error(error)
-            except Exception as error:  # noqa: BLE001 - it is logged with its traceback
-                # A defect must not end the watch while the process goes on.
-                wait_s = self._after_defect(error)
+            except Exception as error:
+                # A defect must not end the watch while the process goes on. Everything is listed again.
+                self.version = None
+                self.synced = False
+                self._failures += 1
+                if self._told != repr(error):
+                    self._told = repr(error)
+                    logger.exception("the watch of %s failed and is started again", self.place)
+                wait_s = self._timing.wait_s(self._failures)
             if wait_s and not self._stopped.is_set():
                 self._wake.wait(wait_s)
 
@@ -275,7 +281,11 @@ class ObjectWatch:
             self.is_served = True
             self.synced = True
             for event in events:
-                self._take(event)
+                if event.type == "DELETED":
+                    self._remove(key_of(event.object), trim(event.object))
+                elif event.type != "BOOKMARK":
+                    self._put(trim(event.object))
+                self.version = event.version or self.version
                 if self._stopped.is_set():
                     return
         finally:
@@ -297,13 +307,6 @@ class ObjectWatch:
         for key in self.store.all_keys() - seen:
             self._remove(key, None)
         self.version = version
-
-    def _take(self, event: WatchEvent) -> None:
-        if event.type == "DELETED":
-            self._remove(key_of(event.object), trim(event.object))
-        elif event.type != "BOOKMARK":
-            self._put(trim(event.object))
-        self.version = event.version or self.version
 
     def _put(self, found: Manifest) -> None:
         previous = self.store.put(found)
@@ -372,13 +375,3 @@ class ObjectWatch:
             )
         # A proxy that ends all streams at once must not make this a loop without a pause.
         return self._timing.wait_s(self._short - 1) if self._short > 1 else 0.0
-
-    def _after_defect(self, error: Exception) -> float:
-        """Return the seconds to wait after an error that should not happen. Everything is listed again."""
-        self.version = None
-        self.synced = False
-        self._failures += 1
-        if self._told != repr(error):
-            self._told = repr(error)
-            logger.exception("the watch of %s failed and is started again: %r", self.place, error)
-        return self._timing.wait_s(self._failures)

@@ -1,4 +1,4 @@
-"""Pods of one job in a list: the first ones as objects, and where there are more, every pod as a row of a table.
+"""Pods of one job in a list: the first ones as objects and, if there are more, every pod as a row of a table.
 
 A row has what `kubectl get pods -o wide` prints, in a hundredth of the bytes of the pod.
 """
@@ -6,18 +6,18 @@ A row has what `kubectl get pods -o wide` prints, in a hundredth of the bytes of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, mapping_at, number_at, text_at
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Observed
 
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 """Media type of rows."""
 
 ABSENT: Final = "<none>"
-"""What a table shows in place of a missing value."""
+"""Text of a table in place of a missing value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,25 +35,25 @@ class PodRow:
     """Containers, without init containers."""
     restarts: int
     address: str | None
-    """IP address. None: it has none yet."""
+    """IP address, if it has one."""
     node: str | None
     """None: not placed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodList:
-    """The pods that have some labels."""
+    """The pods that match a selector."""
 
     pods: Sequence[Manifest]
     """The pods, or the first ones, by name; trimmed (`kube.trimming`)."""
     rows: Sequence[PodRow] | None = None
     """All of them in short, by name. None: `pods` has all."""
     version: str | None = None
-    """`metadata.resourceVersion` of the list. None: not known."""
+    """`metadata.resourceVersion` of the list, if known."""
 
 
-def read_rows(table: Mapping[str, Any], phase: str | None) -> Iterator[PodRow]:
-    """Yield the rows of a table that an API server sent, of pods in one phase. None: their phases are not known."""
+def read_rows(table: Observed, phase: str | None) -> Iterator[PodRow]:
+    """Yield the rows of a table that an API server sent, of pods in one phase, or for None in any phase."""
     columns = [text_at(column, "name") for column in items_at(table, "columnDefinitions")]
     for row in items_at(table, "rows"):
         cells = row.get("cells")
@@ -75,7 +75,7 @@ def read_rows(table: Mapping[str, Any], phase: str | None) -> Iterator[PodRow]:
         )
 
 
-def row_of(pod: Mapping[str, Any], phase: str | None) -> PodRow:
+def row_of(pod: Observed, phase: str | None) -> PodRow:
     """Return the row of a pod in memory, as an API server makes it.
 
     The row has the given phase. None: not known, as in a table of pods of any phase.
@@ -94,7 +94,7 @@ def row_of(pod: Mapping[str, Any], phase: str | None) -> PodRow:
     )
 
 
-def _status(pod: Mapping[str, Any], running: int) -> str:
+def _status(pod: Observed, running: int) -> str:
     """Return the column STATUS (Kubernetes: `pkg/printers/internalversion/printers.go`, `printPod`)."""
     phase = text_at(pod, "status", "phase") or "Pending"
     if is_being_deleted(pod) and phase not in ("Succeeded", "Failed"):
@@ -119,7 +119,7 @@ def _status(pod: Mapping[str, Any], running: int) -> str:
     return "Running" if word == "Completed" and running else word
 
 
-def _told(status: Mapping[str, Any]) -> str | None:
-    """Return why a container waits or ended. None: it runs."""
+def _told(status: Observed) -> str | None:
+    """Return why a container waits or ended, or None if it runs."""
     ended = mapping_at(status, "state", "terminated")
     return text_at(status, "state", "waiting", "reason") or (text_at(ended, "reason") or "Error" if ended else None)

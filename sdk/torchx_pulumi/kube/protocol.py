@@ -74,7 +74,7 @@ class Reader(Protocol):
     """Reads of a cluster."""
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object. None: it does not exist."""
+        """Return an object, or None if it does not exist."""
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         """Return the objects of a kind, sorted by namespace and name."""
@@ -87,7 +87,7 @@ class Reader(Protocol):
         Args:
             namespace: Namespace of the pods.
             selector: Labels that a pod must have.
-            whole: Pods up to which objects are returned. Of more pods all rows are returned, and objects of the first
+            whole: Pods up to which objects are returned. For more pods, all rows are returned, and objects of the first
                 ones, at most this number. 0: rows only. None: no limit.
             phase: Phase that a pod must have. None: any.
         """
@@ -95,7 +95,7 @@ class Reader(Protocol):
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
         """Return the events that involve objects of some names, of any kind, sorted by the events' names.
 
-        Where a namespace has more events than fit on a page, the normal ones of pods may be left out.
+        If a namespace has more events than fit on a page, the normal ones of pods may be left out.
         """
 
     def serves(self, kind: Kind) -> bool:
@@ -150,7 +150,7 @@ class Logs(Protocol):
 
 
 class PodReader(Reader, Logs, Protocol):
-    """Reads of a cluster and of the logs of its pods: what an observation of a run needs."""
+    """Reads of a cluster and of the logs of its pods, as an observation of a run needs them."""
 
 
 class Writer(Protocol):
@@ -253,7 +253,7 @@ class Watches(Protocol):
             kind: The kind.
             namespace: Namespace. None: all namespaces.
             selector: Labels that an object must have. None: all objects.
-            keep: Called with each object as soon as its page is read; returns what is kept of it. None: nothing.
+            keep: Called with each object as soon as its page is read; returns the kept part of it, or None.
 
         Raises:
             ClusterError: `reason` is `Expired` if the objects changed too much while they were read.

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from torchx_pulumi.kube.kubeconfig import Fields
 from torchx_pulumi.model.errors import ClusterError
 
 ALL = ("ALL_PROXY", "all_proxy")
@@ -42,11 +42,11 @@ class Proxy:
     authorization: str | None = field(default=None, repr=False)
     """Value of the header Proxy-Authorization. None: the proxy needs no credentials."""
     source: str
-    """Where it is configured: a variable, or `proxy-url`."""
+    """Place of its configuration: a variable, or `proxy-url`."""
 
 
-def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str, str], where: str) -> Proxy | None:
-    """Return the proxy for an API server. None: no proxy is used.
+def proxy_for(server: str, cluster: Fields, environment: Mapping[str, str], where: str) -> Proxy | None:
+    """Return the proxy for an API server, or None if no proxy is used.
 
     Args:
         server: Address of the API server.

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from torchx_pulumi.kube.concurrent import in_thread
 from torchx_pulumi.kube.kinds import Kind
@@ -60,7 +60,7 @@ class _Stream:
         return bool(wait([self._ahead], seconds).done)
 
     def _read(self) -> bytes | None:
-        """Return the next block. None: the stream ended or was closed. An interrupted stream raises an error."""
+        """Return the next block, or None if the stream ended or was closed. An interrupted stream raises an error."""
         try:
             ahead, self._ahead = self._ahead, None
             return ahead.result() if ahead else next(self._blocks, None)
@@ -186,7 +186,11 @@ class WatchStream(_Stream, Iterator[WatchEvent]):
             event = None
         kind, found = at(event, "type"), at(event, "object")
         if kind == "ERROR" and isinstance(found, dict):
-            raise self._refused(found)
+            self.close()
+            code, body = found.get("code"), json.dumps(found).encode()
+            refused = response_error(code if isinstance(code, int) else 500, body, self._where, self._kind)
+            ended = f"{self._where} ended the {self._what}: {found.get('message')}"
+            raise refused or ClusterError(ended, retryable=True)
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK") or not isinstance(at(found, "metadata"), dict):
             raise self._interrupted(f"it sent {text[:80]!r}, which is not an event")
         return WatchEvent(type=kind, object={"apiVersion": self._kind.api_version, "kind": self._kind.kind, **found})
@@ -207,11 +211,3 @@ class WatchStream(_Stream, Iterator[WatchEvent]):
             self._rest = bytearray(text)
         if len(self._rest) > LONGEST_EVENT:
             raise self._interrupted(f"it sent an event of more than {LONGEST_EVENT >> 20} MiB")
-
-    def _refused(self, status: dict[str, Any]) -> ClusterError:
-        """Return the error of an event that has a Kubernetes status instead of an object."""
-        self.close()
-        code = status.get("code")
-        body = json.dumps(status).encode()
-        refused = response_error(code if isinstance(code, int) else 500, body, self._where, self._kind)
-        return refused or ClusterError(f"{self._where} ended the {self._what}: {status.get('message')}", retryable=True)

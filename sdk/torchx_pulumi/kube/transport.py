@@ -1,4 +1,4 @@
-"""Requests to an API server: the transport protocol, one shared transport for each access, responses and errors.
+"""Requests to an API server: the transport protocol, responses and errors.
 
 urllib3 is sufficient for all fields of a kubeconfig. The official client is used only if a caller passes one: its
 import takes longer than all requests of a command.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.kube.kubeconfig import Access
 from torchx_pulumi.kube.protocol import EXPIRED
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
@@ -63,7 +61,7 @@ class Response:
     def __init__(self, raw: Any, connection: Any, released: Callable[[], None] = lambda: None) -> None:
         self.status = int(raw.status)
         self.socket = connection
-        """The socket from which it is read. None: it is not known."""
+        """The socket from which it is read, if known."""
         self._raw = raw
         """The response of urllib3."""
         self._released = released
@@ -115,26 +113,6 @@ class Transport(Protocol):
         """
 
 
-_transports: dict[tuple[Access, int], Transport] = {}
-"""One transport, and so one pool of connections, for each access and process."""
-
-
-def transport_of(access: Access) -> Transport:
-    """Return the shared transport of an access. It is created at the first use.
-
-    Raises:
-        ClusterError: The kubeconfig cannot be used.
-    """
-    # Processes must not share a connection after a fork.
-    key = (access, os.getpid())
-    if key not in _transports:
-        from torchx_pulumi.kube.http_client import HttpClient
-
-        # Threads may create several transports at once, which make no connection. All use the same one.
-        _transports.setdefault(key, HttpClient(access))
-    return _transports[key]
-
-
 def urllib3() -> Any:
     """Import urllib3 on demand: commands without requests do not need it."""
     return importlib.import_module("urllib3")
@@ -143,17 +121,9 @@ def urllib3() -> Any:
 def response_error(
     status: int, body: bytes, where: str, kind: Kind | None, *, absence_is_fine: bool = True
 ) -> ClusterError | None:
-    """Return the error of a response.
+    """Return the error of a response, or None if the requested object is absent.
 
-    Args:
-        status: HTTP status.
-        body: Body of the response.
-        where: Name of the cluster in messages.
-        kind: Kind of the requested object. None: a path that every API server has.
-        absence_is_fine: An absent object is not an error.
-
-    Returns:
-        None: the object is absent.
+    Paths that every API server has are of no `kind`. Without `absence_is_fine`, an absent object is an error.
     """
     text = body.decode("utf-8", "replace")
     try:

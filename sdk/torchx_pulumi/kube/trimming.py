@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from torchx_pulumi.model.object_fields import at
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Observed
 
 CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContainers"})
 """Fields that list containers, in a pod and in any template of one."""
@@ -48,11 +47,11 @@ _shared: dict[str, str] = {}
 """Strings by themselves: equal ones of different objects are stored once."""
 
 
-def trim(found: Mapping[str, Any]) -> Manifest:
-    """Return an object without what no status and no diagnosis reads; the argument is not changed.
+def trim(found: Observed) -> Manifest:
+    """Return an object with the fields that a status or a diagnosis reads; the argument is not changed.
 
-    Commands, probes, mounts, variables and managed fields are dropped, in the object and in any template in it. What
-    refers to a Secret stays: it decides whether a log may be read.
+    Commands, probes, mounts, variables and managed fields are dropped, in the object and in any template in it.
+    References to Secrets stay: they decide whether a log may be read.
     """
     if len(_shared) > MOST_SHARED:
         # Names and times are shared too, and are not needed for ever.
@@ -72,7 +71,7 @@ def _trim(value: Any) -> Any:
     return value
 
 
-def _trim_mapping(found: Mapping[str, Any]) -> dict[str, Any]:
+def _trim_mapping(found: Observed) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in found.items():
         if key in NOWHERE:
@@ -86,7 +85,7 @@ def _trim_mapping(found: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:
+def _trim_container(container: Observed) -> dict[str, Any]:
     kept = _trim_mapping({key: value for key, value in container.items() if key not in CONTAINER_FIELDS})
     for key, secret in (("env", ("valueFrom", "secretKeyRef")), ("envFrom", ("secretRef",))):
         if isinstance(kept.get(key), list):

@@ -137,7 +137,7 @@ class WatchedCluster(CachedReader):
     """A `Reader` whose watched objects are kept up to date in memory.
 
     Returned objects are shared and trimmed: a caller must not change them, and fields that no status or diagnosis reads
-    are missing. What is not watched, or cannot be, is read from the cluster; its answers are kept for 30 s.
+    are missing. All other objects are read from the cluster, whose answers are kept for 30 s.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class WatchedCluster(CachedReader):
         return all(watch.is_settled for watch in self._watches.values())
 
     def problems(self) -> tuple[str, ...]:
-        """Return what of the cluster cannot be watched now, in words."""
+        """Return a text for each part of the cluster that cannot be watched now."""
         return self._outages.problems()
 
     @property
@@ -207,12 +207,12 @@ class WatchedCluster(CachedReader):
         return [*self._watches.values()]
 
     def is_synced(self, kind: Kind, namespace: str | None) -> bool:
-        """Return whether reads of a kind are answered from memory, with what the cluster has."""
+        """Return whether reads of a kind are answered from memory, up to date with the cluster."""
         watch = self._watch(kind, namespace)
         return watch is not None and watch.synced
 
     def last(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object as last watched, also while its watch does not work. None: it was not seen, or is gone."""
+        """Return an object as last watched, also while its watch does not work, or None if it is gone."""
         watch = self._watch(kind, namespace)
         store = None if watch is None else watch.store
         return store.get(namespace if kind.namespaced else None, name) if isinstance(store, CachedObjects) else None
@@ -249,13 +249,13 @@ class WatchedCluster(CachedReader):
         pods = [pod for pod in listed if phase in (None, text_at(pod, "status", "phase"))]
         if whole is None or (whole and len(pods) <= whole):
             return PodList(pods=pods, version=version)
-        return PodList(pods=pods[:whole], rows=[self._row(pod) for pod in pods])
-
-    def _row(self, pod: Manifest) -> PodRow:
-        key = text_at(pod, "metadata", "uid"), text_at(pod, "metadata", "resourceVersion")
-        if len(self._rows) > MOST_ROWS:
-            self._rows.clear()
-        return self._rows.get(key) or self._rows.setdefault(key, row_of(pod, text_at(pod, "status", "phase")))
+        rows = []
+        for pod in pods:
+            key = text_at(pod, "metadata", "uid"), text_at(pod, "metadata", "resourceVersion")
+            if len(self._rows) > MOST_ROWS:
+                self._rows.clear()
+            rows.append(self._rows.get(key) or self._rows.setdefault(key, row_of(pod, text_at(pod, "status", "phase"))))
+        return PodList(pods=pods[:whole], rows=rows)
 
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
         store = self._store(EVENT, namespace)
@@ -274,7 +274,7 @@ class WatchedCluster(CachedReader):
         return store
 
     def _watch(self, kind: Kind, namespace: str | None) -> ObjectWatch | None:
-        """Return the watch of a kind. None: it is not watched."""
+        """Return the watch of a kind, or None if it is not watched."""
         return self._watches.get((kind, namespace if self._namespaces is not None and kind.namespaced else None))
 
     def _store(self, kind: Kind, namespace: str | None, *, whole: bool = False) -> CachedObjects | CachedEvents | None:

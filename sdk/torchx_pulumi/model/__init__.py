@@ -1,1 +1,1 @@
-"""What a job, a plan, a run, an app and a status are: data only."""
+"""The types of jobs, plans, runs, apps and statuses. Data only."""

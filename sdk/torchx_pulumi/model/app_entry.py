@@ -1,4 +1,4 @@
-"""One launched app, as the index and the stack's own state hold it. Data and its way to and from JSON; no file here."""
+"""One launched app, as the index and the stack's own state hold it. Data and its codec."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class StackRef:
     secrets_provider: str | None = None
     """Secrets provider of a new stack. None: passphrase on backends of one's own, the service's own elsewhere."""
     organization: str = ORGANIZATION
-    """Organization of a Pulumi service that keeps the stack. `organization`: the backend has no other one, or, on a
+    """Organization of a Pulumi service that keeps the stack. `organization`: the only one of the backend or, on a
     service, the default organization of the user who asks, which the CLI omits when it lists stacks."""
 
     @property
     def cli_name(self) -> str:
-        """Return the name by which the CLI finds the stack, in a project of its name."""
+        """Return the stack's name for the CLI, which runs in the stack's project."""
         if self.organization == ORGANIZATION:
             return self.stack
         return f"{self.organization}/{self.project}/{self.stack}"
@@ -69,11 +69,11 @@ class Owner:
     host: str
     pid: int
     started: str
-    """When the process started (`owners.started`), as process ids are used again. Empty: not known."""
+    """Start of the process (`owners.started`), as process ids are used again; empty if unknown."""
     boot_id: str | None = None
-    """The boot of the machine that it runs in (`owners.boot_id`). None: not known."""
+    """The boot of the machine that it runs in (`owners.boot_id`), if known."""
     pid_namespace: int | None = None
-    """Inode of its PID namespace. None: the system has none."""
+    """Inode of its PID namespace, if the system has them."""
     pod_uid: str | None = None
     """Uid of its pod (`owners.POD_VARIABLE`). None: it runs in no pod, or that is not known."""
     claim: str = ""
@@ -81,12 +81,12 @@ class Owner:
     seen_at: float | None = None
     """When it last renewed the lease, in seconds since 1970. None: never."""
     lease_until: float | None = None
-    """End of its lease, in seconds since 1970: other hosts take it as running until then. None: it has none."""
+    """End of its lease, in seconds since 1970: other hosts take it as running until then. None: it has no lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEntry:
-    """One launched app. Nothing secret: no value of an environment that was marked so, no credentials."""
+    """One launched app, without secrets: it has neither credentials nor environment values that were marked secret."""
 
     app_id: str
     """`namespace:job_name`."""
@@ -124,15 +124,15 @@ class RunEntry:
     uid: str | None = None
     """Uid of the job object. None: not known yet."""
     requested: Requested | None = None
-    """The last request to cancel or resume it that is known here. None: there was none."""
+    """The last request to cancel or resume it that is known here."""
     request_written: bool = False
     """Its stack has `requested`. False: it could not be written, and the next command of this user writes it."""
     ambient_kubeconfig: str | None = None
-    """Path of the kubeconfig that was the ambient one at the launch. None: `kubeconfig` is set, or there was none."""
+    """Path of the ambient kubeconfig at the launch, if there was one and `kubeconfig` is not set."""
     ambient_context: str | None = None
-    """Context that was the current one at the launch. None: `kube_context` is set, or there was none."""
+    """Current context at the launch, if there was one and `kube_context` is not set."""
     ui_url: str | None = None
-    """Link to the app in a dashboard. None: none was configured."""
+    """Link to the app in a dashboard, if configured."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The scheduler's run options that were chosen, by name, as plain JSON values."""
     log_options: Mapping[str, Any] = field(default_factory=dict)
@@ -147,12 +147,12 @@ class RunEntry:
 
     @property
     def made_pods(self) -> Mapping[str, Sequence[str]] | None:
-        """Return role name to its pods, where all of them were made. None: that is not known."""
+        """Return role name to its pods if all of them are known to be made, else None."""
         return self.pods if self.pods and self.stage is Stage.LAUNCHED else None
 
     @property
     def log_archive(self) -> str | None:
-        """Return the URL of the archive that its logs are copied to. None: none was configured."""
+        """Return the URL of the archive that its logs are copied to, or None if none was configured."""
         url = self.log_options.get("log_archive")
         return url if isinstance(url, str) and url else None
 

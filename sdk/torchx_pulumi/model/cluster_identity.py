@@ -42,7 +42,7 @@ class ClusterIdentity:
     address: str
     """Digest of the API server's address (`kubeconfig.identity_of`)."""
     name: str = field(default="", compare=False)
-    """What messages call it: context and address. Empty: not known."""
+    """Name in messages: context and address; empty if unknown."""
 
     @property
     def key(self) -> str:
@@ -75,13 +75,10 @@ def compare(recorded: ClusterIdentity, present: ClusterIdentity) -> Match:
 
 
 def mismatch_words(subject: str, launched_in: object, present: ClusterIdentity, match: Match) -> str:
-    """Return the message that a cluster is not, or not known to be, the one of a launch.
+    """Return the message about a present cluster that is not, or may not be, the one of a launch.
 
-    Args:
-        subject: What was launched.
-        launched_in: What the cluster of the launch is called. None: not known.
-        present: The cluster that was reached.
-        match: DIFFERENT or UNDECIDED.
+    `subject` is the launched job in words, `launched_in` the name of its cluster, if known, and `match` the result of
+    `compare`.
     """
     start = f"{subject} was launched in {launched_in or 'a cluster with another address'}"
     if match is Match.DIFFERENT:
@@ -98,17 +95,17 @@ def digest_of(data: bytes) -> str:
 
 
 def authority_digest(certificates: bytes | None) -> str | None:
-    """Return the digest of an authority's certificates, however their lines end. None: there are none."""
+    """Return the digest of an authority's certificates, whatever their line ends; None for no certificates."""
     return digest_of(b"".join(certificates.split())) if certificates else None
 
 
 def write_identity(identity: ClusterIdentity) -> dict[str, str]:
-    """Return an identity as plain JSON values; what is not known is left out."""
+    """Return an identity as plain JSON values, without unknown ones."""
     return {name: value for name, value in to_json(identity).items() if value}
 
 
 def read_identity(value: Any) -> ClusterIdentity | None:
-    """Return what `write_identity` wrote. None: the value is None.
+    """Return what `write_identity` wrote; None stays None.
 
     Raises:
         ValueError: The value is not an identity.

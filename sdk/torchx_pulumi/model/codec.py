@@ -1,6 +1,6 @@
 """Codec between plain JSON values and typed ones (frozen dataclasses, TypedDicts), driven by their type hints. Pure.
 
-What other releases wrote is read: fields that are not known are ignored, fields that are absent or null take their
+Values of other releases are read: unknown fields are ignored, fields that are absent or null take their
 default, and whole numbers may be floats, as Pulumi's state has one kind of number.
 """
 
@@ -21,7 +21,7 @@ from torchx_pulumi.model.timestamps import format_time
 Value = TypeVar("Value")
 
 Fallbacks = Mapping[type[Enum], Enum]
-"""Enum to the member that a value of a later release is read as. Of another enum, such a value is a problem."""
+"""Enum to the member that replaces a value of a later release. In any other enum, such a value is a problem."""
 
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -52,7 +52,7 @@ def from_json(kind: type[Value], value: Any, path: str = "", fallbacks: Fallback
     Args:
         kind: A dataclass, a TypedDict, or any type that their fields may have.
         value: The JSON value.
-        path: What messages call it. Empty: paths of problems begin with the field.
+        path: Name in messages. Empty: paths of problems begin with the field.
         fallbacks: Members for values of a later release. None: such values are problems.
 
     Raises:
@@ -66,13 +66,9 @@ def from_json(kind: type[Value], value: Any, path: str = "", fallbacks: Fallback
 
 
 def check_version(value: Any, where: str, what: str, newest: int) -> None:
-    """Refuse a written value without a version, or of a newer one.
+    """Refuse a written value without a version, or of a version after the newest one that can be read.
 
-    Args:
-        value: The JSON value.
-        where: Place that it was read from, for messages.
-        what: What it has to be, for messages.
-        newest: Newest version that can be read.
+    `where` is its place and `what` the name of the wanted value, for messages.
 
     Raises:
         DeployError: The value has no `version`, or a later one.
@@ -100,7 +96,7 @@ class _Reader:
         self._fallbacks = fallbacks
 
     def read(self, kind: Any, value: Any, path: str) -> Any:
-        """Return the value as the type; what is not of the type is noted as a problem."""
+        """Return the value as the type, and note a problem for each part of another type."""
         if is_typeddict(kind):
             return self._typed_dict(kind, value, path)
         if dataclasses.is_dataclass(kind):
@@ -152,7 +148,7 @@ class _Reader:
         return kind(**found) if len(self._problems) == before else None
 
     def _typed_dict(self, kind: Any, value: Any, path: str) -> Any:
-        """Return all fields of a TypedDict: lists and mappings that are absent are empty, unknown fields are kept."""
+        """Return all fields of a TypedDict: absent lists and mappings are empty, unknown fields are kept."""
         if not isinstance(value, Mapping):
             return self._wrong(value, "an object", path)
         found = dict(value)

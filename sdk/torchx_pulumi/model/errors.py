@@ -96,7 +96,7 @@ class TakenOverError(DeployError):
 
 
 class BackendAbsentError(DeployError):
-    """The folder of a backend is not there, or holds no backend: it may not be mounted. No stack counts as deleted."""
+    """The folder of a backend is absent or without a backend, as if not mounted. Its stacks do not count as deleted."""
 
 
 class JobFailedError(TorchxPulumiError):

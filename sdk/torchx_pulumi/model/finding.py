@@ -24,7 +24,7 @@ class Finding:
     """Name of the check, which is part of the JSON output."""
     verdict: Verdict
     detail: str
-    """What was found."""
+    """The observation, in one sentence."""
     resolution: str = ""
     """Next step for the user. Empty: none is needed."""
 

@@ -46,7 +46,7 @@ class MountPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolePlan:
-    """What all replicas of a role share."""
+    """The parts that all replicas of a role share."""
 
     name: str
     """Role name as the user wrote it."""
@@ -97,13 +97,13 @@ class JobPlan(Generic[OptionsT]):
     """A job with every choice made."""
 
     app_id: str
-    """What macros and labels call the job; equal to `job_name`."""
+    """Name of the job in macros and labels; equal to `job_name`."""
     job_name: str
     """Name of the job object."""
     namespace: str
     spec: JobSpec
-    """What the plan was made from."""
+    """The job that the plan was made from."""
     options: OptionsT
     roles: Sequence[RolePlan]
     warnings: Sequence[str] = field(default_factory=tuple)
-    """What the user should know about a job that passed the checks."""
+    """Hints for the user about a job that passed the checks."""

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceSpec:
-    """What one replica needs (TorchX `Resource`)."""
+    """The resources of one replica (TorchX `Resource`)."""
 
     cpu: float | None = None
     """Cores. None, zero or less: no request and no limit."""

@@ -1,11 +1,11 @@
-"""Every label, annotation and resource key that we write or read, with its range. Constants only."""
+"""Labels, annotations and resource keys of this package, with their ranges. Constants only."""
 
 from __future__ import annotations
 
 from typing import Final
 
 VERSION: Final = "torchx.pytorch.org/version"
-"""Version of the TorchX that made the AppDef; absent where there is no TorchX."""
+"""Version of the TorchX that made the AppDef; absent without TorchX."""
 APP_NAME: Final = "torchx.pytorch.org/app-name"
 """App name as the user wrote it, made a valid label value."""
 ROLE_INDEX: Final = "torchx.pytorch.org/role-index"

@@ -8,7 +8,7 @@ from torchx_pulumi.model.options import option, option_table
 
 
 class OnRunningChange(str, Enum):
-    """What a launch does that would end a run which has not finished."""
+    """The effect of a launch that would end an unfinished run."""
 
     FAIL = "fail"
     """Stops, in preview as well, with a message about what would be lost."""

@@ -11,7 +11,7 @@ from torchx_pulumi.model.timestamps import parse_time
 
 
 def at(obj: object, *path: str) -> Any:
-    """Return the value at a path of keys, None where the path breaks off.
+    """Return the value at a path of keys, or None if the path breaks off.
 
     >>> at({"status": {"state": {"phase": "Running"}}}, "status", "state", "phase")
     'Running'
@@ -26,7 +26,7 @@ def at(obj: object, *path: str) -> Any:
 
 
 def text_at(obj: object, *path: str) -> str | None:
-    """Return the text at a path, None where there is none or it is empty."""
+    """Return the text at a path, or None if it is absent or empty."""
     value = at(obj, *path)
     return value if isinstance(value, str) and value else None
 
@@ -46,7 +46,7 @@ def is_finite(value: object) -> TypeGuard[float]:
 
 
 def number_at(obj: object, *path: str) -> int | None:
-    """Return the whole number at a path, also where it is written as text or as 2.0."""
+    """Return the whole number at a path, also if it is written as text or as 2.0."""
     value = at(obj, *path)
     try:
         number = int(value) if isinstance(value, str) else value
@@ -60,7 +60,7 @@ MAX_DIGITS = 20
 
 
 def version_number(version: str | None) -> int:
-    """Return a resourceVersion as a number. -1: not known, so that it orders nothing.
+    """Return a resourceVersion as a number, or -1 if it is unknown and orders nothing.
 
     >>> version_number("120"), version_number("a1"), version_number(None)
     (120, -1, -1)
@@ -70,7 +70,7 @@ def version_number(version: str | None) -> int:
 
 
 def mapping_at(obj: object, *path: str) -> Mapping[str, Any]:
-    """Return the mapping at a path, an empty one where there is none."""
+    """Return the mapping at a path; empty if it is absent."""
     value = at(obj, *path)
     return value if isinstance(value, Mapping) else {}
 
@@ -89,7 +89,7 @@ def is_being_deleted(obj: object) -> bool:
 
 
 def time_at(obj: object, *path: str) -> datetime | None:
-    """Return the time at a path as an aware time in UTC, None where there is none.
+    """Return the time at a path as an aware time in UTC, or None if it is absent.
 
     >>> time_at({"t": "2026-01-02T03:04:05Z"}, "t")
     datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)

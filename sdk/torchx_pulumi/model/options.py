@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -34,6 +34,9 @@ class TaskLayout(str, Enum):
 
 Manifest = dict[str, Any]
 """One Kubernetes object, as its API server takes it."""
+
+Observed = Mapping[str, Any]
+"""An object of a cluster, or a part of one, as it was read. It is not changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,7 @@ class Option:
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        """Return the allowed values. Empty: any value of the type."""
+        """Return the allowed values; empty if every value of the type is."""
         is_enum = isinstance(self.kind, type) and issubclass(self.kind, Enum)
         return tuple(str(member.value) for member in self.kind) if is_enum else self.choices
 
@@ -126,13 +129,11 @@ def rows_of(kind: Any) -> tuple[Option, ...]:
 @functools.cache
 def _rows_of(kind: Any) -> tuple[Option, ...]:
     hints = get_type_hints(kind)
-    return tuple(
-        Option(name=item.name, hint=hints[item.name], default=_default(item), **item.metadata) for item in fields(kind)
-    )
-
-
-def _default(item: Field[Any]) -> Any:
-    return item.default if item.default_factory is MISSING else item.default_factory()
+    rows = []
+    for item in fields(kind):
+        default = item.default if item.default_factory is MISSING else item.default_factory()
+        rows.append(Option(name=item.name, hint=hints[item.name], default=default, **item.metadata))
+    return tuple(rows)
 
 
 def chosen_arguments(options: Any) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def chosen_arguments(options: Any) -> dict[str, Any]:
 
 
 def unknown_name(name: str, known: Iterable[str], what: str = "is unknown") -> str:
-    """Return the message about a name that is not known: the nearest one, or all of them.
+    """Return the message about an unknown name, with the nearest known name or all of them.
 
     >>> unknown_name("qeue", ["queue", "gang"]), unknown_name("x", ["queue", "gang"])
     ("is unknown; did you mean 'queue'?", 'is unknown; known are gang, queue')
@@ -174,7 +175,7 @@ class Options:
 
     @property
     def priority_class(self) -> str | None:
-        """PriorityClass of the job. None: none."""
+        """PriorityClass of the job, if any."""
         return None
 
     @property

@@ -106,7 +106,11 @@ def passwords_of(url: str) -> tuple[str, ...]:
 
 def is_redacted(url: str) -> bool:
     """Return whether `without_password` replaced credentials in a URL."""
-    return MARK in url and without_password(url) == url and any(_marks(url))
+    match = _URL.match(url)
+    if match is None or without_password(url) != url:
+        return False
+    user, rest = _split_user(match["scheme"].lower(), match["rest"])
+    return user.endswith(MARK) or any(pair["value"] == MARK for pair in _PAIR.finditer(rest))
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
@@ -168,7 +172,7 @@ def yaml_problem(error: Exception) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _forms(secret: str) -> frozenset[str]:
-    """Return the encodings of a secret. An observation has hundreds of texts, each of which is searched for it."""
+    """Return the encodings of a secret. It is searched for in hundreds of texts of an observation."""
     return frozenset(encodings(secret))
 
 
@@ -264,11 +268,3 @@ def _hidden_value(value: str) -> str:
     quoted = value[0] if value[0] in "'\"" else ""
     tail = "" if quoted else (_END.search(value) or [""])[0]
     return f"{quoted}{MARK}{quoted}{tail}"
-
-
-def _marks(url: str) -> Iterator[bool]:
-    match = _URL.match(url)
-    if match is not None:
-        user, rest = _split_user(match["scheme"].lower(), match["rest"])
-        yield user.endswith(MARK)
-        yield from (pair["value"] == MARK for pair in _PAIR.finditer(rest))

@@ -42,7 +42,7 @@ class RegistrationPlan:
     outputs: Mapping[str, Any]
     """Outputs of the component."""
     roles: Mapping[str, Mapping[str, Any]]
-    """Role name in object names to what the component's output `roles` has of it."""
+    """Role name in object names to its part of the component's output `roles`."""
     exports: Mapping[str, Any] = field(default_factory=dict)
     """Outputs of the stack."""
     kubeconfig: str | None = None
@@ -52,12 +52,7 @@ class RegistrationPlan:
 
 
 def replace_uid(value: Any, replaced: Callable[[str], Any]) -> Any:
-    """Return a value with every text in it that has the variable `UID` replaced; all others stay as they are.
-
-    Args:
-        value: A JSON value.
-        replaced: Text with the variable -> what takes its place.
-    """
+    """Return a JSON value in which every text with the variable `UID` is replaced by the result of a function of it."""
     if isinstance(value, Mapping):
         return {key: replace_uid(item, replaced) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""A request to cancel or to resume a run: what a user asked for, next to what is observed. Data only."""
+"""A user's request to cancel or to resume a run. Data only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchx_pulumi.model.timestamps import parse_time
 
 
 class RequestedAction(str, Enum):
-    """What was asked for."""
+    """The requested action."""
 
     CANCEL = "cancel"
     RESUME = "resume"
@@ -27,19 +27,19 @@ class Requested:
     at: str
     """When it was made, ISO 8601 in UTC."""
     by: str | None = None
-    """User who made it. None: not known."""
+    """User who made it, if known."""
     counter: int = 1
     """1 for the first request about a run. A stack takes the request whose number follows the one that it has."""
     uid: str | None = None
-    """Uid of the job object that it is about. None: not known."""
+    """Uid of the job object that it is about, if known."""
     attempt: int = 1
     """Attempt of the run when it was made."""
     resource_version: str | None = None
-    """`metadata.resourceVersion` of the job object when it was made. None: not known."""
+    """`metadata.resourceVersion` of the job object when it was made, if known."""
 
     @property
     def words(self) -> str:
-        """Return what was done and when, for messages.
+        """Return the action and its time, for messages.
 
         >>> Requested(action=RequestedAction.CANCEL, at="2026-11-01T10:00:00Z").words
         'cancelled at 2026-11-01T10:00:00Z'
@@ -53,12 +53,7 @@ class Requested:
 
 
 def follows(request: Requested, present: Requested | None) -> bool:
-    """Return whether a stack takes a request: it is the next one after the request that the stack has.
-
-    Args:
-        request: The request to write. Its counter is one more than that of the request that its user knew.
-        present: The request that the stack has. None: it has none.
-    """
+    """Return whether a stack takes a request: its counter is one more than that of the stack's present request."""
     known = 0 if present is None or not present.is_about(request.uid) else present.counter
     return request.counter == known + 1
 
@@ -70,7 +65,7 @@ def write_requested(request: Requested) -> dict[str, Any]:
 
 
 def read_requested(value: Any) -> Requested | None:
-    """Return a request in the shape of the output `torchx.requested`. None: there is none, or it cannot be read."""
+    """Return a request in the shape of the output `torchx.requested`, or None if it is absent or unreadable."""
     if not isinstance(value, Mapping):
         return None
     try:

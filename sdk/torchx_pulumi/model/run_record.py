@@ -1,6 +1,6 @@
-"""The record of a run: what the stack keeps of a launch after the objects of the run were deleted.
+"""The record of a run, which the stack keeps after the objects of the run were deleted.
 
-Data and its codec. No secrets: digests of fields, never their values.
+Data and its codec, without secrets: digests of fields, never their values.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def write_record(record: RunRecord) -> dict[str, Any]:
 
 
 def read_record(value: Any) -> RunRecord | None:
-    """Return what `write_record` wrote. None: the value is None.
+    """Return what `write_record` wrote; None stays None.
 
     Raises:
         DeployError: This release does not know its version or that of its identity, or it is not a record.

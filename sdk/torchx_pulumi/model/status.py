@@ -28,7 +28,7 @@ class JobState(str, Enum):
     CANCELLED = "CANCELLED"
     """Stopped on request."""
     UNKNOWN = "UNKNOWN"
-    """Not known from what was observed; the reason says why."""
+    """Unknown from the observed objects; the reason says why."""
 
     @property
     def terminal(self) -> bool:
@@ -92,7 +92,7 @@ class Reason(str, Enum):
     NODE_LOST = "NodeLost"
     """The node of the pod was removed, or does not answer."""
     FAILED = "Failed"
-    """Failed, and what was observed does not say why."""
+    """Failed for a reason that the observed objects do not tell."""
     RETRIES_EXHAUSTED = "RetriesExhausted"
     """Failed more often than the job may be retried."""
     SUSPENDED = "Suspended"
@@ -136,13 +136,13 @@ class Diagnosis:
 
     reason: Reason
     summary: str
-    """What is wrong, in one line; the same while the cause stays."""
+    """The problem in one line; the same while the cause stays."""
     detail: str
-    """Quoted messages; may have several lines. Empty: there is nothing to add to the summary."""
+    """Quoted messages, which may have several lines. Empty: the summary is complete."""
     resolution: str
-    """What to do next."""
+    """Next step for the user."""
     objects: tuple[ObjectRef, ...] = ()
-    """Where it was read, the most relevant first."""
+    """Objects that it was read from, the most relevant first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +152,11 @@ class ReplicaStatus:
     id: int
     """Replica id in the role, from 0."""
     pod: str | None
-    """Name of the pod. None: not known."""
+    """Name of the pod, if known."""
     state: JobState
     reason: Reason
     message: str = ""
-    """What the reason means for this replica. Empty: not diagnosed yet."""
+    """Explanation of the reason for this replica. Empty: not diagnosed yet."""
     exit_code: int | None = None
     """Exit code of the container that ended last. None: still running, or never ran."""
     node: str | None = None
@@ -194,7 +194,7 @@ class Condition:
     reason: Reason
     message: str = ""
     since: datetime | None = None
-    """When it changed, UTC. None: not known."""
+    """When it changed, UTC, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class JobStatus:
     state: JobState
     reason: Reason
     message: str = ""
-    """What the reason means for this run. Empty: not diagnosed yet."""
+    """Explanation of the reason for this run. Empty: not diagnosed yet."""
     phase: str | None = None
     """The scheduler's own name of the state. None: it has not set one."""
     roles: tuple[RoleStatus, ...] = ()
@@ -218,9 +218,9 @@ class JobStatus:
     finished_at: datetime | None = None
     """When the job ended, UTC. None: it has not, or not known."""
     diagnoses: tuple[Diagnosis, ...] = ()
-    """Why the job does not run, or did not succeed; `reason` and `message` are those of the first."""
+    """Why the job does not run, or did not succeed. The first one gives `reason` and `message`."""
     uid: str | None = None
-    """Uid of the observed job object. None: not known."""
+    """Uid of the observed job object, if known."""
 
     @property
     def replicas(self) -> tuple[ReplicaStatus, ...]:

@@ -13,7 +13,7 @@ _RFC_3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|
 
 
 def parse_nanoseconds(text: str) -> int | None:
-    """Return an RFC 3339 time in nanoseconds since 1970. None: it is not one, or has no zone.
+    """Return an RFC 3339 time with a zone in nanoseconds since 1970, or None for any other text.
 
     >>> parse_nanoseconds("1970-01-01T00:00:01.000000002Z")
     1000000002

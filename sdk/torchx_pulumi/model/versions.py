@@ -12,14 +12,14 @@ SDK_ADVICE: Final = (
     f"run `pip install 'pulumi>={TESTED_SDK[0][0]}.{TESTED_SDK[0][1]},<{TESTED_SDK[1][0]}.{TESTED_SDK[1][1] + 1}'`, or "
     "install a newer torchx-pulumi"
 )
-"""What to do about another version of it."""
+"""Advice about another version of it."""
 OLDEST_PROVIDER: Final = (4, 29)
 NEWEST_TESTED_PROVIDER: Final = (4, 34)
 """Of the newest Kubernetes SDK in `requirements`. Providers of the same 4.x are expected to work, and get a warning."""
 
 
 def provider_problem(version: tuple[int, ...]) -> str | None:
-    """Return why a Kubernetes provider is refused. None: it is supported.
+    """Return why a Kubernetes provider is refused, or None if it is supported.
 
     >>> provider_problem((4, 33))
     >>> provider_problem((4, 28))[:52]
@@ -35,7 +35,7 @@ def provider_problem(version: tuple[int, ...]) -> str | None:
 
 
 def provider_warning(version: tuple[int, ...]) -> str | None:
-    """Return what to know about a Kubernetes provider that is newer than the tested ones. None: it is not newer.
+    """Return a warning if a Kubernetes provider is newer than the tested ones, else None.
 
     >>> provider_warning((4, 34)), provider_warning((4, 35))
     (None, 'Kubernetes provider 4.35 is newer than 4.34, the newest one that was tested')
@@ -47,7 +47,7 @@ def provider_warning(version: tuple[int, ...]) -> str | None:
 
 
 def sdk_problem(version: str) -> str | None:
-    """Return why a version of the Python package `pulumi` is refused. None: it was tested.
+    """Return why a version of the Python package `pulumi` is refused, or None if it was tested.
 
     >>> sdk_problem("3.272.1")
     >>> sdk_problem("3.300.0")[:79]
@@ -63,7 +63,7 @@ def sdk_problem(version: str) -> str | None:
 
 
 def read_version(text: str) -> tuple[int, ...] | None:
-    """Return the first two numbers of a version. None: the text has no version.
+    """Return the first two numbers of a version, or None if the text has no version.
 
     >>> read_version("v3.259.0"), read_version("4.34.2+stand-in"), read_version("x")
     ((3, 259), (4, 34), None)

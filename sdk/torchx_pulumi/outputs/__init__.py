@@ -1,1 +1,1 @@
-"""What a stack says of a job: its types, how they are built and how they are read back."""
+"""The outputs of a stack about a job: their types, and how they are built and read back."""

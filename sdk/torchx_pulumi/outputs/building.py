@@ -104,13 +104,13 @@ def flatten(outputs: TorchxOutput) -> FlatOutputs:
     }
 
 
-def app_handle(scheduler: str, namespace: str, job_name: str, *, session: str = "torchx") -> str:
+def app_handle(scheduler: str, namespace: str, job_name: str) -> str:
     """Return the handle by which TorchX finds the job.
 
     >>> app_handle("volcano", "default", "train-1")
     'pulumi_volcano://torchx/default:train-1'
     """
-    return f"pulumi_{scheduler}://{session}/{namespace}:{job_name}"
+    return f"pulumi_{scheduler}://torchx/{namespace}:{job_name}"
 
 
 def log_command(plan: JobPlan[Any], *, kube_context: str | None = None) -> str:
@@ -139,7 +139,7 @@ def build_declared(
     Args:
         plan: The job as requested.
         spec_hash: Hash of the run.
-        created_by: User who requested the job. None: not known.
+        created_by: User who requested the job, if known.
         digests: Image reference of pods to its digest, for images whose digest is known and that the pods do not name.
     """
     roles = [*zip(plan.roles, plan.spec.roles, strict=True)]
@@ -163,7 +163,7 @@ def build_declared(
 
 
 def total(counted: Sequence[tuple[ResourceSpec, int]]) -> ResourceOutput:
-    """Add up resources, each so many times; what is unset or negative counts as none."""
+    """Add up resources, each a number of times; an unset or negative amount counts as 0."""
     devices: dict[str, int] = {}
     for resource, times in counted:
         for name, number in resource.devices.items():
@@ -265,24 +265,25 @@ def _without_freshness(observed: Any, depth: int = 0) -> Any:
 
 
 def listed_replicas(role: RoleStatus, most: int) -> tuple[ReplicaStatus, ...]:
-    """Return the replicas of a role; of one that has more than `most`, the failed ones only, and at most so many."""
+    """Return the replicas of a role; of more than `most` replicas, the failed ones, at most that number."""
     if len(role.replicas) <= most:
         return role.replicas
     return tuple(replica for replica in role.replicas if replica.state is JobState.FAILED)[:most]
 
 
 def observe_role(role: RoleStatus, most: int = MAX_REPLICAS_LISTED) -> ObservedRole:
-    """Build one role as seen; of one with more replicas than are listed, the failed ones only."""
+    """Build one observed role; of more than `most` replicas, only failed ones are listed."""
     listed = listed_replicas(role, most)
+    replicas: list[ObservedReplica] = []
+    for replica in listed:
+        plain = to_json(replace(replica, message=replica.message[:MAX_REPLICA_MESSAGE]))
+        for name in ("started_at", "finished_at"):
+            if plain[name] is None:
+                del plain[name]
+        replicas.append(cast("ObservedReplica", plain))
     return {
         "name": role.name,
-        "replicas": [_observe_replica(replica) for replica in listed],
+        "replicas": replicas,
         "omitted": len(role.replicas) - len(listed),
         "counts": {state.value: count for state, count in role.counts.items()},
     }
-
-
-def _observe_replica(replica: ReplicaStatus) -> ObservedReplica:
-    plain = to_json(replace(replica, message=replica.message[:MAX_REPLICA_MESSAGE]))
-    absent = [name for name in ("started_at", "finished_at") if plain[name] is None]
-    return cast("ObservedReplica", {name: value for name, value in plain.items() if name not in absent})

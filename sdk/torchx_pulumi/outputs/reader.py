@@ -56,7 +56,7 @@ def read_schema() -> dict[str, Any]:
 
 
 def _find(source: Any) -> Mapping[str, Any]:
-    """Find the object in what was given."""
+    """Return the object `torchx` in a source."""
     value = source.outputs() if callable(getattr(source, "outputs", None)) else source
     if isinstance(value, (str, bytes)):
         try:

@@ -9,15 +9,15 @@ from urllib.parse import quote, urlsplit
 from torchx_pulumi.model.errors import Problem, invalid_job
 
 FIELDS: Final = ("namespace", "name", "scheduler", "queue")
-"""What a template may name in braces."""
+"""Names that a template may have in braces."""
 
 
 def check_ui_url(template: object, path: str = "ui_url") -> list[Problem]:
-    """Return what is wrong with a template.
+    """Return the problems of a template.
 
     Args:
         template: For example `https://grafana.example/d/jobs?var-namespace={namespace}&var-job={name}`.
-        path: What messages call it.
+        path: Name of the template in messages.
 
     >>> check_ui_url("https://ui.example/{namespace}/{name}")
     []
@@ -45,14 +45,7 @@ def check_ui_url(template: object, path: str = "ui_url") -> list[Problem]:
 
 
 def fill_ui_url(template: str, *, namespace: str, name: str, scheduler: str, queue: str | None) -> str:
-    """Fill a template for one job; every value is quoted for a URL.
-
-    Args:
-        template: The template.
-        namespace: Namespace of the job.
-        name: Name of the job object.
-        scheduler: `volcano` or `mcad`.
-        queue: Queue of the job. None: the field is filled with an empty text.
+    """Fill a template for one job; every value is quoted for a URL, and a queue of None is an empty text.
 
     Raises:
         InvalidJobError: The template is not valid.

@@ -1,4 +1,4 @@
-"""Which replicas of a role are one task, and what keeps a job from the layout `role`. Pure.
+"""The tasks of a role, and the obstacles of a job to the layout `role`. Pure.
 
 A replica of such a task knows its index only at run time: `${replica_id}` becomes a reference to a variable of the
 container, which the kubelet expands.
@@ -25,10 +25,10 @@ from torchx_pulumi.planning.macros import (
 from torchx_pulumi.planning.overlay import joins_on
 
 AUTO_REPLICAS: Final = 10
-"""Most replicas of a job of which the layout `auto` is `replica`."""
+"""Largest number of replicas of a job for which the layout `auto` is `replica`."""
 
 LARGE_REPLICAS: Final = 100
-"""Most replicas for which `auto` is `replica` if processes of the job would see a difference by what it names."""
+"""Largest number for which `auto` is `replica` if the job names something that the layout `role` changes."""
 
 RoleTasks = Mapping[str, Sequence[int]]
 """Role name to the replica id of the first replica of each of its tasks, ascending; the first one is 0."""
@@ -83,10 +83,7 @@ def task_counts(
 def spans(role: str, tasks: RoleTasks | None, replicas: int) -> Iterator[tuple[int, int]]:
     """Yield the replica ids of each task of a role: the first one, and the one after the last.
 
-    Args:
-        role: Name of the role.
-        tasks: The tasks of the job. None, or a role that it does not have: each replica is one.
-        replicas: Replicas of the role at the launch.
+    `replicas` is their number at the launch. Without tasks, or for a role without any, each replica is a task.
     """
     firsts = range(replicas) if tasks is None or role not in tasks else tasks[role]
     yield from pairwise([*(first for first in firsts if first < replicas), replicas])
@@ -199,7 +196,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _task_named_in(value: Any, dns_name: str) -> str | None:
-    """Return the first `name` in an overlay that is that of a task of the role. None: it has no such name."""
+    """Return the first `name` in an overlay that is that of a task of the role, or None without one."""
     if isinstance(value, Mapping):
         name = value.get("name")
         if isinstance(name, str) and re.fullmatch(rf"{re.escape(dns_name)}-\d+", name):

@@ -13,10 +13,10 @@ IMAGE_ENV = "TORCHX_IMAGE"
 """Variable with the image reference, in every pod."""
 
 REPLICA_ID_ENV = "TORCHX_REPLICA_ID"
-"""Variable with the index of a replica, in pods of which one task has several that use their index."""
+"""Variable with the index of a replica, in pods that share a task and use their index."""
 
 REPLICA_ID_REFERENCE = f"$({REPLICA_ID_ENV})"
-"""What the kubelet replaces by the value of that variable."""
+"""Reference that the kubelet replaces by the value of that variable."""
 
 FIELD_PATH = "[FIELD_PATH]"
 """Start of an environment value that is read from a field of the pod."""
@@ -47,7 +47,7 @@ MACROS = tuple(macro_values(app_id="", replica_id="", rank0_env=""))
 
 
 def misspelled_macros(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each `${name}` of a text that is no macro and nearly the name of one, with that one.
+    """Yield each `${name}` of a text that looks like a misspelled macro, with that macro.
 
     >>> list(misspelled_macros("${app_idd} ${app_id} $${app_idd} ${HOME} $replica_ids"))
     [('app_idd', 'app_id')]

@@ -155,7 +155,7 @@ def job_name(app_name: str, *identity: str, tail: int = 0) -> str:
 
     Args:
         app_name: App name as the user wrote it.
-        *identity: What differs between runs of the same name: hashes of the run and of its owner.
+        *identity: Texts that tell runs of the same name apart: hashes of the run and of its owner.
         tail: Characters that pod names add (`Variant.name_tail`).
 
     >>> job_name("My_Train", "1")

@@ -28,7 +28,7 @@ class OverlayError(ValueError):
 
 
 def select_overlay(namespace_value: object, kind: str) -> dict[str, Any]:
-    """Return the overlay of one kind in `metadata[<scheduler>]`, as TorchX's `get_overlay` does. Empty: there is none.
+    """Return the overlay of one kind in `metadata[<scheduler>]`, as TorchX's `get_overlay` does.
 
     >>> select_overlay({"V1Pod": {"spec": {}}}, "V1Pod")
     {'spec': {}}
@@ -49,7 +49,7 @@ def select_overlay(namespace_value: object, kind: str) -> dict[str, Any]:
 
 
 def given_overlay(value: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a role's `pod_overlay`: the fields of the pod, given directly or under the pod's kind. None: it is empty.
+    """Return a role's `pod_overlay`, given directly or under the pod's kind, or None if it is empty.
 
     >>> given_overlay({"spec": {}, "metadata": {}})
     {'spec': {}, 'metadata': {}}
@@ -130,7 +130,7 @@ def merge(base: dict[str, Any], overlay: Mapping[str, Any]) -> None:
 
 
 def joins_on(key: str, field: str) -> str | None:
-    """Return the field on which a key of an overlay joins the items of a list. None: it does not join that list.
+    """Return the field on which a key of an overlay joins the items of a list, or None if it does not join that list.
 
     >>> joins_on("__join__:containers:image", "containers"), joins_on("containers", "containers")
     ('image', None)

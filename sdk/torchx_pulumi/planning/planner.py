@@ -118,6 +118,12 @@ class _TaskPlanner:
         if is_rank0:
             env[RANK0_HOST_ENV] = "localhost"
         env[IMAGE_ENV] = role.pod_image
+        plain = [
+            EnvPlan(name=name, field_path=value.removeprefix(FIELD_PATH))
+            if value.startswith(FIELD_PATH)
+            else EnvPlan(name=name, value=value)
+            for name, value in env.items()
+        ]
         # First, as a variable is expanded in those after it only.
         own = [EnvPlan(name=REPLICA_ID_ENV, field_path=self.replica_id_field)] if numbered else []
         secret_env = [
@@ -129,15 +135,9 @@ class _TaskPlanner:
             count=count,
             requested=min(max(role.num_replicas - first, 0), count),
             command=(role.entrypoint, *(substitute(word, values) for word in role.args)),
-            env=(*own, *(_plan_env(name, value) for name, value in env.items()), *secret_env),
+            env=(*own, *plain, *secret_env),
             labels=dict(self.labels) if count > 1 else {**self.labels, labels.REPLICA_ID: str(first)},
         )
-
-
-def _plan_env(name: str, value: str) -> EnvPlan:
-    if value.startswith(FIELD_PATH):
-        return EnvPlan(name=name, field_path=value.removeprefix(FIELD_PATH))
-    return EnvPlan(name=name, value=value)
 
 
 def _plan_mount(position: int, mount: MountSpec) -> MountPlan:

@@ -62,7 +62,7 @@ class TypedReader:
         return join(path, name)
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
-        """Return field names and untyped values; other names are ignored. None: the value is refused as a whole."""
+        """Return field names and untyped values, or None if the value is refused; other names are ignored."""
         if isinstance(value, FieldValues):
             return value
         if isinstance(value, kind):
@@ -167,7 +167,7 @@ def uncovered(problems: Iterable[Problem], known: Iterable[Problem]) -> Iterator
 
 
 def field_types(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
-    """Return name, type and whether it is required of every field of a dataclass, in their order."""
+    """Return the fields of a dataclass in their order: name, type, and whether the field is required."""
     return _field_types(kind)
 
 

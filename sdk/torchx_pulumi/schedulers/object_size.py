@@ -1,4 +1,4 @@
-"""Size of the job object of a plan, next to what etcd takes."""
+"""Size of the job object of a plan, and etcd's limit for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def object_bytes(
     tasks_of: Callable[[Manifest], Sequence[Any]],
     status_bytes: int,
 ) -> int:
-    """Return the size of the job object of a plan as JSON, with its status: of each role two tasks are rendered.
+    """Return the size of the job object of a plan as JSON, with its status. Two tasks of each role are rendered.
 
     Args:
         plan: The plan of a new launch, in which every task has replicas.

@@ -1,4 +1,4 @@
-"""Permissions that every scheduler needs, and what is lost without each. A refusal of an optional one is logged once.
+"""Permissions that every scheduler needs, and the loss without each. A refusal of an optional one is logged once.
 
 `docs/permissions.md` shows them; the doctor checks them. The packages of the schedulers add their own.
 """
@@ -39,7 +39,7 @@ class Permission:
     everywhere: bool = False
     """In all namespaces, by a ClusterRole."""
     without: str = ""
-    """What is lost without it. Empty: nothing works without it."""
+    """The loss without it. Empty: it is required."""
 
     @property
     def resource(self) -> str:
@@ -90,7 +90,7 @@ def on_job_object(kind: Kind) -> tuple[Permission, ...]:
 
 @dataclass(slots=True)
 class _Refusals:
-    """What one cluster refused."""
+    """The refusals of one cluster."""
 
     until: dict[tuple[Permission, str | None], float] = field(default_factory=dict)
     """Permission and namespace to the time until which the cluster is not asked again."""
@@ -106,7 +106,7 @@ _guard = threading.Lock()
 def if_permitted(
     cluster: Reader, permission: Permission, namespace: str | None, read: Callable[[], Answer]
 ) -> Answer | None:
-    """Read what is optional. None: the permission is missing, which is logged once for each cluster and namespace.
+    """Return an optional read, or None without its permission, which is logged once for each cluster and namespace.
 
     Args:
         cluster: The cluster. No request is made for 5 s after a refusal, and for up to `REFUSED_S` after several in a

@@ -52,7 +52,7 @@ def preflight(
 
 
 def discover(cluster: Reader | None, options: Options, unset: Collection[str]) -> Options:
-    """Return options with what the scheduler reads from the cluster where the user has not set it.
+    """Return options in which unset ones have the values that the scheduler reads from the cluster.
 
     Raises:
         ClusterError: The cluster does not answer.
@@ -62,7 +62,7 @@ def discover(cluster: Reader | None, options: Options, unset: Collection[str]) -
 
 
 def _look_for(cluster: Reader, needed: NamedObject, name: str, default_namespace: str) -> Problem | str | None:
-    """Return what is wrong with a named object: a problem, or a warning. None: nothing."""
+    """Return the problem of a named object, or a warning about it, or None if it is as needed."""
     kind, option = needed.kind, needed.option
     namespace = default_namespace if kind.namespaced else None
     try:

@@ -16,7 +16,7 @@ from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, RolePlan, TaskPlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.options import Manifest, Options, TaskLayout
+from torchx_pulumi.model.options import Manifest, Observed, Options, TaskLayout
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
 from torchx_pulumi.planning.checks.job import check_job_rules
@@ -36,9 +36,9 @@ from torchx_pulumi.schedulers.permissions import Permission
 
 
 class Observe(Protocol):
-    """Reads the objects of a run from a cluster; no pods where its job object does not exist.
+    """Reads the objects of a run from a cluster; without its job object, no pods.
 
-    Two requests where the run is healthy; more only where it waits or failed, and only for what can explain that.
+    A healthy run takes two requests. A run that waits or failed takes more, for what can explain that.
     """
 
     def __call__(self, cluster: PodReader, namespace: str, name: str, expected: Expected = None, /) -> ObservedObjects:
@@ -56,7 +56,7 @@ class Control(Protocol):
         """Stop the pods of a run and keep its job object.
 
         Args:
-            cluster: Where the run is.
+            cluster: The cluster of the run.
             namespace: Namespace of the job object.
             name: Its name.
             uid: Its uid; another object of that name is not changed.
@@ -88,6 +88,12 @@ class Variant:
     """Read the objects of a run, by namespace and job name."""
     read: Callable[[ObservedObjects], JobStatus]
     """Read the status of a run from its objects, without messages and diagnoses."""
+    describe: Callable[[Evidence], str | None] = lambda _evidence: None
+    """Return the statement of the scheduler's own objects about a run in one line. None: reason and pods say it all."""
+    replica_messages: Mapping[Reason, str] = field(default_factory=dict)
+    """Reason -> message of a replica without a pod, where the general one does not fit."""
+    diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
+    """Yield why a run waits or failed by the scheduler's own objects. Pods are diagnosed for all schedulers."""
     pod_name: Callable[[JobPlan[Any], TaskPlan, int], str]
     """Name the pod of a replica, by its task and its place in the task, from 0."""
     fixed_pod_names: bool = True
@@ -99,17 +105,17 @@ class Variant:
     pod_groups_by_uid: bool = False
     """The controller puts the uid of the job object into the names of PodGroups."""
     name_tail: Callable[[Mapping[str, int]], int] = lambda _tasks: 0
-    """Task names with their replicas -> characters that the job's name must leave free, of those of a pod name."""
-    pod_templates: Callable[[Manifest], list[tuple[str, Mapping[str, Any]]]] = lambda _job_object: []
-    """Return pod name and pod of every replica, of an observed job object. Empty: it does not have them."""
+    """Return the characters of a pod name that the job's name must leave free, by task names with their replicas."""
+    pod_templates: Callable[[Manifest], list[tuple[str, Observed]]] = lambda _job_object: []
+    """Return pod name and pod of every replica in an observed job object; empty if it does not have them."""
     read_tasks: Callable[[Manifest], RoleTasks | None] = lambda _job_object: None
-    """Return the tasks of each role, by its name in object names, of an observed job object. None: layout `replica`."""
+    """Return the tasks in a job object by the role's name in object names, or None for the layout `replica`."""
     kept_fields: tuple[str, ...] = ()
     """Fields of the job object which, while a run is kept, keep the values that it was launched with."""
     companions: tuple[Kind, ...] = ()
     """Kinds of the objects that are created next to the job object and are not owned by it."""
     recorded_pods: Callable[[RunRecord], Expected] = lambda _run: None
-    """Return the pods that were created for a recorded run. None: a controller creates them."""
+    """Return the pods that were created for a recorded run, or None if a controller creates them."""
     listed_with_pods: bool = True
     """A list of runs reads their pods as well: the job object does not have the state of its pods."""
     cancelled_phases: frozenset[str] = frozenset()
@@ -117,7 +123,7 @@ class Variant:
     ends_by_pods: bool = False
     """The pods show the end of the run. False: the job object does."""
     version_of: Callable[[ObservedObjects], str | None] = lambda _objects: None
-    """Return the version of what was read, where it is not that of the job object. None: it is."""
+    """Return the version of what was read, or None if it is that of the job object."""
     control: Control | None = None
     """How a run is cancelled and resumed. None: cancelling deletes the job object, and no run can be resumed."""
 
@@ -132,15 +138,20 @@ class Variant:
         return f"{pod}.{service}" if service else pod
 
     def read_status(self, observed: ObservedObjects, now: datetime | None = None) -> JobStatus:
-        """Read the status of a run with its diagnoses, the first of which gives its reason and message.
+        """Return the status of a run with its diagnoses. Reason and message are those of the first one.
 
         Args:
             observed: The objects of the run.
-            now: The current time, aware. None: when the objects were observed; where that is not known either,
+            now: The current time, aware. None: the time of the observation; if that is unknown as well,
                 diagnoses that depend on the time are left out (no controller has acted on the job for a minute).
         """
         status = replace(self.read(observed), uid=observed.uid)
-        return explain(Evidence.of(observed, scheduler=self.scheduler, status=status, now=now))
+        return explain(
+            Evidence.of(observed, status=status, now=now),
+            describe=self.describe,
+            diagnose=self.diagnose,
+            replica_messages=self.replica_messages,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +165,7 @@ class NamedObject:
     required: bool = True
     """False: its absence is a warning; pods are created when it exists."""
     check: Callable[[Manifest], str] = lambda _found: ""
-    """Return what is wrong with the object that was found. Empty: nothing."""
+    """Return the problem of the object that was found; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +175,7 @@ class LayoutChoice:
     tasks: RoleTasks | None = None
     """None: layout `replica`."""
     warnings: Sequence[str] = ()
-    """What the user should know about the choice: why the layout is not `role`, or what processes see differently."""
+    """Hints for the user: why the layout is not `role`, or which differences processes see."""
 
 
 def named_kinds(kinds: Iterable[Kind]) -> str:
@@ -174,18 +185,18 @@ def named_kinds(kinds: Iterable[Kind]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerBackend(Generic[OptionsT]):
-    """One scheduler: its options, rules, variants, and what it needs of a cluster."""
+    """One scheduler: its options, rules, variants, and its needs of a cluster."""
 
     name: str
-    """What users call it, for example `volcano`. App handles begin with `pulumi_<name>://`."""
+    """Name for users, for example `volcano`. App handles begin with `pulumi_<name>://`."""
     options: type[OptionsT]
     """Class of its options, a frozen dataclass. The text under each field is the option's help."""
     component: str = "TrainingJob"
-    """Class name of its Pulumi component, which the type in URNs is made of. The default: it has none."""
+    """Class name of its Pulumi component, which is part of URNs. The default: it has none."""
     component_module: str = ""
     """Module of the component, which `python -m tools.components` writes. Empty: there is none."""
     component_text: str = ""
-    """What the component is, in one sentence, for its documentation."""
+    """Description of the component in one sentence, for its documentation."""
     foreign_options: Mapping[str, str] = field(default_factory=dict)
     """Options of other schedulers that users try, and what to do instead."""
     discovered: Mapping[str, str] = field(default_factory=dict)
@@ -205,46 +216,40 @@ class SchedulerBackend(Generic[OptionsT]):
     layout_obstacles: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
     """Yield why the scheduler cannot run a job in the layout `role`."""
     layout_differences: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
-    """Yield what a job names and the layout `role` changes. Empty: processes see the same, but for `tasks_note`."""
+    """Yield what a job names and the layout `role` changes, next to `tasks_note`."""
     tasks_note: str = ""
-    """What the layout `role` changes for every job."""
+    """The effect of the layout `role` on every job."""
     replica_id_field: str = ""
     """Field of a pod that has its place in its task. Empty: tasks have one replica each."""
     warnings: Callable[[JobSpec, OptionsT], Sequence[str]] = lambda _spec, _options: ()
-    """What the user should know about a job that passed the checks."""
+    """Hints for the user about a job that passed the checks."""
     rank0_env: Callable[[str], str]
     """Role name in object names -> variable with the host of rank 0."""
-    describe: Callable[[Evidence], str | None] = lambda _evidence: None
-    """Return what the scheduler's own objects say about a run, in one line. None: no more than reason and pods."""
-    replica_messages: Mapping[Reason, str] = field(default_factory=dict)
-    """Reason -> message of a replica without a pod, where the general one does not fit."""
     diagnose_refusal: Callable[[str], Diagnosis | None] = lambda _message: None
-    """Return why the scheduler's webhooks refused an object, from their message. None: the message is not of them."""
-    diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
-    """Return what the scheduler's own objects say about a run that waits or failed. Pods are diagnosed for all."""
+    """Return why one of the scheduler's webhooks refused an object, or None if the message is from elsewhere."""
     kinds: tuple[Kind, ...]
     """Kinds of the scheduler's own API groups that it reads or writes."""
     explaining_kinds: tuple[tuple[Kind, Selector | None], ...] = ()
     """Kinds of objects, besides job objects, pods and events, that say why a job waits, and the labels of those that
     belong to jobs of this package. None: all objects of the kind."""
     absent: Callable[[Reader, OptionsT], list[Problem]] = lambda _cluster, _options: []
-    """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
+    """Return what the cluster lacks for the scheduler; empty if a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []
     """Return the objects that options name and a launch needs."""
     discover: Callable[[Reader, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
-    """Return options with what the cluster says, for those that are not set."""
+    """Return options in which unset ones have the values of the cluster."""
     permissions: Callable[[Reader], Sequence[Permission]] = lambda _cluster: ()
-    """Return the permissions that launching, reading and ending a job needs. Empty: not installed in the cluster."""
+    """Return the permissions that launching, reading and ending a job needs, if the cluster has the scheduler."""
     check_installed: Callable[[Cluster, DoctorScope], Finding] = lambda _cluster, _asked: skipped("kinds", "no check")
     """Check for the doctor whether the cluster has the scheduler. The check has the name of the scheduler."""
     doctor_checks: Sequence[tuple[str, Callable[[Cluster, DoctorScope], Finding]]] = ()
     """Names and functions of its other checks."""
     simulate: Callable[[Any, Kind, Manifest], None] = lambda _cluster, _kind, _written: None
-    """Do at once what the scheduler's controller does with an object that is written to a `testing.FakeCluster`."""
+    """Act on an object written to a `testing.FakeCluster` as the scheduler's controller does, at once."""
     pod_label: str
     """Label of every pod whose value is the job's name."""
-    place_of: Callable[[Mapping[str, Any]], tuple[str, int] | None] = lambda _labels: None
-    """Labels of a pod -> its task and its place in the task, from 0. None: they do not say."""
+    place_of: Callable[[Observed], tuple[str, int] | None] = lambda _labels: None
+    """Return the task of a pod and its place in the task, from 0, by its labels; None if they do not say."""
     tolerated: frozenset[str] = frozenset()
     """Rules of `check_job` that give a warning here, where other schedulers refuse."""
     resizes: bool = False
@@ -255,7 +260,7 @@ class SchedulerBackend(Generic[OptionsT]):
         return {self.pod_label: job_name}
 
     def variant_of(self, options: Options) -> Variant:
-        """Return the variant that options choose."""
+        """Return the chosen variant."""
         if self.variant_option is None:
             return next(iter(self.variants.values()))
         return self.variants[getattr(options, self.variant_option)]
@@ -324,7 +329,7 @@ class SchedulerBackend(Generic[OptionsT]):
         """Plan a job by the rules of this scheduler.
 
         Args:
-            spec: What the user asks for.
+            spec: The job as requested.
             options: Options of the launch.
             app_id: Name of the job object; a DNS label, used unchanged.
             launched: Replicas of each role when the job object was created, by role name. More than the spec has: the

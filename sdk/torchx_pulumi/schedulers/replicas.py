@@ -1,17 +1,15 @@
-"""Which replica a pod is, whatever scheduler it is of."""
+"""Which replica a pod is, for every scheduler."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.schedulers.pods.status import role_of
 from torchx_pulumi.schedulers.registry import find_backend, scheduler_names
 
 
-def replica_of(pod: Mapping[str, Any]) -> tuple[str, int]:
+def replica_of(pod: Observed) -> tuple[str, int]:
     """Return role name and replica id of a pod: by TorchX's labels, else by its task and its place in the task.
 
     The role is written as a label value.

@@ -33,14 +33,14 @@ def watch_list() -> list[tuple[Kind, Selector | None]]:
 
 
 def watch_permissions() -> list[Permission]:
-    """Return what a process needs that watches: the verbs on each watched kind, and what a look reads besides."""
+    """Return the permissions of a process that watches: verbs on each watched kind, and further reads of a run."""
     watched = [Permission(verb=verb, kind=kind) for kind, _ in watch_list() for verb in WATCH_VERBS]
     named = {(one.verb, one.resource) for one in watched}
     return [*watched, *(one for one in READING if (one.verb, one.resource) not in named)]
 
 
 def forget_permissions() -> list[Permission]:
-    """Return what a controller needs besides that removes old apps: of each kind that a launch creates."""
+    """Return the further permissions of a controller that removes old apps, on each kind that a launch creates."""
     variants = [variant for name in scheduler_names() for variant in find_backend(name).variants.values()]
     made = dict.fromkeys(kind for variant in variants for kind in (variant.job_object, *variant.companions))
     watched = {kind for kind, _ in watch_list()}
@@ -52,7 +52,7 @@ def rbac_rules(permissions: Iterable[Permission], *, namespaced: bool | None = N
     """Return the rules of a Role or ClusterRole, sorted, and as few as grant exactly these permissions.
 
     Args:
-        permissions: What is granted.
+        permissions: The granted permissions.
         namespaced: True: only what is in namespaces, for a Role. False: only the rest, for a ClusterRole next to Roles.
             None: everything.
     """

@@ -71,7 +71,7 @@ def absolute_backend(url: str) -> str:
 
 
 def backend_folder(url: str) -> Path | None:
-    """Return the folder of a `file://` backend. None: the backend is not a folder.
+    """Return the folder of a `file://` backend, or None for another backend.
 
     >>> str(backend_folder("file:///var/lib/my%20state?no_tmp_dir=true"))
     '/var/lib/my state'
@@ -84,7 +84,7 @@ def backend_folder(url: str) -> Path | None:
 
 
 def open_store(backend: str, timeout_s: float = REQUEST_TIMEOUT_S) -> Store | None:
-    """Return the files of a backend; see `stores.open_objects`. None: they cannot be accessed without the engine."""
+    """Return the files of a backend, or None if only the engine can access them; see `stores.open_objects`."""
     folder = backend_folder(backend)
     return open_objects(backend, timeout_s) if folder is None else FolderStore(folder)
 

@@ -44,6 +44,10 @@ DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, Recur
 """Errors that values of an unexpected shape raise."""
 
 
+Resource = Mapping[str, Any]
+"""A resource or a pending operation in a state, as the engine wrote it."""
+
+
 class UnreadableStateError(ValueError):
     """A checkpoint cannot be parsed. The message gives the reason; the caller adds the stack."""
 
@@ -78,7 +82,7 @@ def encode_checkpoint(checkpoint: Checkpoint, name: str) -> bytes:
     return gzip.compress(data) if name.endswith(".gz") else data
 
 
-def checkpoint_text(stack: str, resources: Sequence[Mapping[str, Any]] | None = None) -> str:
+def checkpoint_text(stack: str, resources: Sequence[Resource] | None = None) -> str:
     """Return the checkpoint of a stack.
 
     Args:
@@ -99,13 +103,13 @@ class Checkpoint:
 
         Args:
             latest: The deployment. None: the stack has no resources yet.
-            whole: The JSON value that contains it. None: not known.
+            whole: The JSON value that contains it, if known.
             outdated: The last state was cut off, for example by a full disk, and this is the state before it.
         """
         latest = latest or {}
-        self.resources: Sequence[Mapping[str, Any]] = latest.get("resources") or []
+        self.resources: Sequence[Resource] = latest.get("resources") or []
         present = [_place_of(item) for item in self.resources if not item.get("delete")]
-        self.pending: Sequence[Mapping[str, Any]] = [
+        self.pending: Sequence[Resource] = [
             operation
             for operation in latest.get("pending_operations") or []
             if operation.get("type") != "creating"
@@ -118,18 +122,18 @@ class Checkpoint:
         self.version: object = self.whole.get("version")
         self.outdated = outdated
 
-    def objects(self) -> Iterator[Mapping[str, Any]]:
+    def objects(self) -> Iterator[Resource]:
         """Yield the Kubernetes objects in the state, also those of pending operations."""
         yield from (item for item in self._resources_and_pending() if is_object(item))
 
-    def others(self) -> Iterator[Mapping[str, Any]]:
+    def others(self) -> Iterator[Resource]:
         """Yield the resources of the user's own program, also those of pending operations.
 
         That is everything except Kubernetes objects, their provider, and what our components register.
         """
         yield from (item for item in self._resources_and_pending() if not is_object(item) and not _is_own(item))
 
-    def provider_inputs(self) -> Iterator[Mapping[str, Any]]:
+    def provider_inputs(self) -> Iterator[Resource]:
         """Yield the inputs of the providers of the Kubernetes objects."""
         used = {str(item.get("provider")).rpartition("::")[0] for item in self.objects()}
         yield from (item.get("inputs") or {} for item in self.resources if item.get("urn") in used)
@@ -145,10 +149,10 @@ class Checkpoint:
                 yield RECORD, record
 
     def stash(self, suffix: str) -> Any:
-        """Return the value of the first stash whose name ends in a suffix. None: the state has no such stash."""
+        """Return the value of the first stash whose name ends in a suffix, or None if there is none."""
         return next((value for name, value in self.notes() if name.endswith(suffix)), None)
 
-    def _resources_and_pending(self) -> Iterator[Mapping[str, Any]]:
+    def _resources_and_pending(self) -> Iterator[Resource]:
         yield from self.resources
         yield from (operation.get("resource") or {} for operation in self.pending)
 
@@ -183,18 +187,18 @@ def parse_checkpoint(text: str, *, outdated: bool = False) -> Checkpoint:
     return Checkpoint(latest, whole=whole, outdated=outdated)
 
 
-def _place_of(resource: Mapping[str, Any]) -> tuple[object, object, object, object]:
+def _place_of(resource: Resource) -> tuple[object, object, object, object]:
     """Return what tells an object from another one of the same resource: one that is replaced has another name."""
     names = (at(resource, "inputs", "metadata", key) for key in ("namespace", "name"))
     return (resource.get("urn"), bool(resource.get("pendingReplacement")), *names)
 
 
-def is_object(resource: Mapping[str, Any]) -> bool:
+def is_object(resource: Resource) -> bool:
     """Return whether a resource is a Kubernetes object."""
     return str(resource.get("type") or "").startswith("kubernetes:")
 
 
-def _is_own(resource: Mapping[str, Any]) -> bool:
+def _is_own(resource: Resource) -> bool:
     """Return whether a launch registers this resource and it represents nothing outside of the state."""
     kind, urn = str(resource.get("type") or ""), str(resource.get("urn"))
     if kind == STASH:
@@ -209,11 +213,11 @@ class StackApp:
     output: Mapping[str, Any]
     """The stack output `torchx`."""
     launched_at: datetime | None = None
-    """Time of the launch, where the output has no creation time of the job object. None: not known."""
+    """Time of the launch, if known and if the output has no creation time of the job object."""
 
 
 def read_app(text: str) -> StackApp | None:
-    """Read the app's output from a checkpoint. None: the stack holds no app.
+    """Return the app's output in a checkpoint, or None if the stack holds no app.
 
     Pulumi writes the stack's own resource first; usually only that part of the text is parsed.
 
@@ -242,7 +246,7 @@ def read_app(text: str) -> StackApp | None:
 
 
 def _stack_outputs(text: str) -> Mapping[str, Any] | None:
-    """Return the outputs of the stack's own resource. None: it has none yet."""
+    """Return the outputs of the stack's own resource, or None if it has none yet."""
     start = _FIRST_RESOURCE.search(text)
     first: Any = None
     # A text that was cut off is unreadable, even where its beginning can be parsed.
@@ -284,6 +288,6 @@ def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
     return entry, record
 
 
-def record_in(resource: Mapping[str, Any]) -> Any:
-    """Return the record of a component in a state (`run_record`). None: it has none, or it is another resource."""
+def record_in(resource: Resource) -> Any:
+    """Return the record of a component in a state (`run_record`), or None for any other resource."""
     return at(resource, "outputs", RECORD) if str(resource.get("type")).startswith(COMPONENTS) else None

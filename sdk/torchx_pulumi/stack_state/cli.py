@@ -172,7 +172,7 @@ def passphrase_file() -> Path:
 
 
 def default_passphrase_file(ref: StackRef, env: Mapping[str, str]) -> str | None:
-    """Return the file with this user's passphrase for a stack. None: it needs none, or the environment has another one.
+    """Return the file with this user's passphrase, or None if the stack needs none or the environment has another one.
 
     Raises:
         DeployError: See `passphrase_file`.
@@ -240,7 +240,7 @@ def check_provider(warn: Callable[[str], None]) -> None:
 
 
 def query(backend: str, words: Sequence[str], *, project: str = "", advice: str = CHECK_BACKEND) -> str | None:
-    """Run a command of the CLI that only reads, and return its output. None: it says that there is no such stack.
+    """Return the output of a read-only command of the CLI, or None if it says that the stack does not exist.
 
     Args:
         backend: URL of the backend, without credentials (`choose_backend`).
@@ -280,12 +280,7 @@ def _query_environment(backend: str) -> dict[str, str]:
 
 
 def check_organization(backend: str, option: str | None, job: str = "unnamed") -> None:
-    """Check the option pulumi_organization.
-
-    Args:
-        backend: URL of the backend.
-        option: The option.
-        job: Name of the job in messages.
+    """Check the option pulumi_organization for a backend; messages have the name of the job.
 
     Raises:
         InvalidJobError: The backend has no organizations, or the name is not valid.

@@ -1,4 +1,4 @@
-"""Pulumi's locks on stacks: read, taken without the engine, and removed if they are our own and have no owner any more.
+"""Pulumi's locks on stacks: read, taken without the engine, and removed if they are our own and their owner has ended.
 
 A lock names a host and a process id, which are not unique: containers share host names and count processes from 1. So a
 lock that is written here also has its owner, with boot, PID namespace and start of the process. Before an engine
@@ -94,7 +94,7 @@ class LockNote:
 
     @property
     def running(self) -> int | None:
-        """Return the process id of an engine that still runs here. None: it has ended, or runs elsewhere."""
+        """Return the process id of an engine that still runs here, or None if it has ended or runs elsewhere."""
         is_engine = not self.starts and is_here(self.holder)
         return self.holder.pid if is_engine and lives(self.holder.pid, self.holder.started) else None
 
@@ -126,7 +126,7 @@ class OwnedLocks:
 
         Args:
             pid: The engine. None: this process starts it next; a second note has its process id.
-            replaces: The note before this one. None: there is none.
+            replaces: The note before this one, if any.
 
         Raises:
             DeployError: The note cannot be written.
@@ -155,7 +155,7 @@ class OwnedLocks:
 def stack_lock(
     store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: float = HOLD_S
 ) -> Iterator[HasTime | None]:
-    """Acquire the lock of a stack in Pulumi's format. None: another process holds it.
+    """Acquire the lock of a stack in Pulumi's format, and yield None if another process holds it.
 
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
     what is yielded before it changes anything.
@@ -247,13 +247,9 @@ def clear_locks(store: Store, folder: str, is_dead: Callable[[Lock], bool]) -> l
 def clear_dead_locks(
     store: Store, backend: str, owned: Callable[[StackRef], OwnedLocks], only: StackRef | None = None
 ) -> None:
-    """Remove our own locks that are not held any more from the stacks of a backend.
+    """Remove our own locks that are not held any more from the stacks of a backend, or from one of its stacks.
 
-    Args:
-        store: Its files.
-        backend: Its URL.
-        owned: Returns the notes of our own locks on a stack.
-        only: The stack whose locks are looked at. None: all.
+    `owned` returns the notes of our own locks on a stack.
     """
     if only is not None:
         places = [only]
@@ -266,7 +262,7 @@ def clear_dead_locks(
 
 
 def read_locked_message(text: str) -> list[Lock]:
-    """Return the locks in a message of the CLI. Empty: it names none, or not all of them can be parsed.
+    """Return the locks in a message of the CLI; empty if it names none or one of them cannot be parsed.
 
     >>> text = '''error: the stack is currently locked by 1 lock(s). Either wait ...
     ...   s3://b/.pulumi/locks/x.json: created by Jane Doe@laptop (pid 12) at 2026-01-01T00:00:00Z'''

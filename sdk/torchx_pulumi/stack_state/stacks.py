@@ -120,7 +120,7 @@ class ListedStacks(Protocol):
         """
 
     def read(self, name: StackName) -> str | None:
-        """Return the checkpoint of a stack, whose secrets stay encrypted. None: it does not exist.
+        """Return the checkpoint of a stack, whose secrets stay encrypted, or None if it does not exist.
 
         Raises:
             UnreadableStateError: The content is not text.
@@ -128,7 +128,7 @@ class ListedStacks(Protocol):
         """
 
     def updating(self) -> frozenset[StackName]:
-        """Return the stacks with a lock. Empty: none, or the CLI reads the backend, which does not list locks.
+        """Return the stacks with a lock; empty if the CLI reads the backend, which does not list locks.
 
         Raises:
             DeployError: The locks cannot be read.
@@ -275,7 +275,7 @@ def open_stacks(backend: str, organization: str | None = None) -> Stacks:
 
 
 def read_checkpoint(ref: StackRef) -> Checkpoint | None:
-    """Return the state of an app's stack; in a folder, the state before one that was cut off. None: no such stack.
+    """Return the state of an app's stack, or None if there is no such stack; in a folder, the state before one cut off.
 
     Raises:
         BackendAbsentError: The folder of the backend holds no backend.
@@ -327,9 +327,9 @@ class StackUpdate:
     finished_at: datetime | None
     """None: it has not ended, or that is not known."""
     message: str
-    """What was given with `--message`, or the commit. Empty: nothing."""
+    """Text of `--message`, or the commit. Empty: there is none."""
     started_by: str = ""
-    """`cli`, `auto.local` or `auto.inline`, as Pulumi writes it. Empty: not known."""
+    """`cli`, `auto.local` or `auto.inline`, as Pulumi writes it; empty if unknown."""
 
 
 def read_updates(store: Store, name: StackName, most: int) -> list[StackUpdate]:
@@ -358,7 +358,7 @@ def _written_at(file: str) -> tuple[int, str]:
 
 
 def _read_update(data: bytes | None, file: str) -> StackUpdate | None:
-    """Return an update. None: its file was removed after it was listed, or is damaged."""
+    """Return an update, or None if its file was removed after it was listed or is damaged."""
     try:
         value: Any = None if data is None else json.loads(decode_checkpoint(data, file))
     except (ValueError, RecursionError):

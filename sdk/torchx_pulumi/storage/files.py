@@ -39,7 +39,7 @@ def path_exists(path: Path) -> bool:
 
 
 def _mode(path: Path) -> int:
-    """Return the mode of a path. 0: it does not exist."""
+    """Return the mode of a path, or 0 if it does not exist."""
     try:
         return path.stat().st_mode
     except ABSENT:
@@ -47,7 +47,7 @@ def _mode(path: Path) -> int:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the sorted names in a folder. Empty: the folder does not exist.
+    """Return the sorted names in a folder; empty if the folder does not exist.
 
     Raises:
         OSError: The folder cannot be read.
@@ -59,7 +59,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON value in a file. None: the file does not exist.
+    """Return the JSON value in a file, or None if the file does not exist.
 
     Raises:
         DeployError: The file cannot be read, or is not valid JSON.
@@ -150,7 +150,7 @@ def make_folder(path: Path) -> None:
 
 
 def shared_umask(root: Path | None) -> int | None:
-    """Return the umask for files in a backend's folder. None: the umask of this process.
+    """Return the umask for files in a backend's folder, or None for that of this process.
 
     A group shares a folder that has the set-group-ID bit and is writable by the group, as in git's shared
     repositories: every member has to be able to replace and remove what another member wrote.
@@ -166,11 +166,7 @@ def shared_umask(root: Path | None) -> int | None:
 
 
 def share(root: Path, *paths: Path) -> None:
-    """Give the group of a shared backend access to files and folders that this user owns.
-
-    Args:
-        root: Folder of the backend.
-        paths: Existing files and folders in it.
+    """Give the group of a shared backend access to existing files and folders in it that this user owns.
 
     Raises:
         OSError: The permissions cannot be changed.
@@ -188,9 +184,7 @@ def share(root: Path, *paths: Path) -> None:
 def file_errors(path: Path, action: str) -> Iterator[None]:
     """Raise errors of a file in the local index as `DeployError`, with the reason and what to do.
 
-    Args:
-        path: The file.
-        action: Past participle: `read`, `written`.
+    The action is a past participle: `read`, `written`.
     """
     try:
         yield
@@ -200,12 +194,7 @@ def file_errors(path: Path, action: str) -> Iterator[None]:
 
 
 def os_error_reason(error: OSError, advice: str) -> str:
-    """Return the reason of a file system error, and what to do about it.
-
-    Args:
-        error: What the file system raised.
-        advice: How to use another folder.
-    """
+    """Return the reason of a file system error, and what to do about it; `advice` says how to use another folder."""
     forbidden = f"this user has no permission; change the permissions, or {advice}"
     reasons = {
         errno.ENOSPC: "the disk is full; free some space",

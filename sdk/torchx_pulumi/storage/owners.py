@@ -111,7 +111,7 @@ def holding(owner: Owner) -> Iterator[None]:
 
 
 def life_of(owner: Owner | None) -> Life:
-    """Return the state of an owner. ENDED: there is no owner."""
+    """Return the state of an owner; None has ended."""
     if owner is None:
         return Life.ENDED
     if not is_here(owner):
@@ -143,7 +143,7 @@ def lives(pid: int, since: str = "") -> bool:
 
     Args:
         pid: Its process id in this PID namespace.
-        since: Its start (`started`). Empty: not known.
+        since: Its start (`started`); empty if unknown.
     """
     if pid <= 0:
         return False
@@ -179,7 +179,7 @@ def started(pid: int) -> str:
 
 
 def started_at(pid: int) -> float | None:
-    """Return the start time of a local process in seconds since 1970. None: the process has ended."""
+    """Return the start time of a local process in seconds since 1970, or None if it has ended."""
     import psutil  # see above
 
     try:
@@ -199,7 +199,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> int | None:
-    """Return the inode of this process's PID namespace. None: the system has none."""
+    """Return the inode of this process's PID namespace, or None if the system has none."""
     try:
         return (_PROC / "self" / "ns" / "pid").stat().st_ino
     except OSError:

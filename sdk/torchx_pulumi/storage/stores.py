@@ -57,10 +57,10 @@ class _Files(ABC):
 
     @abstractmethod
     def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of a file, by one request. None: it does not exist."""
+        """Return the content of a file by one request, or None if it does not exist."""
 
     def read(self, path: str) -> Stored | None:
-        """Return a file with its version. None: it does not exist."""
+        """Return a file with its version, or None if it does not exist."""
         try:
             # The version first: content that is replaced in between then has another version.
             tag, data = self._tag(path), self.read_bytes(path)
@@ -76,7 +76,7 @@ class _Files(ABC):
             return False
 
     def _tag(self, path: str) -> str | None:  # noqa: ARG002 - only objects have one
-        """Return the ETag of a file, or raise `FileNotFoundError`. None: the store has no ETags."""
+        """Return the ETag of a file, or None if the store has no ETags. An absent file raises `FileNotFoundError`."""
         return None
 
 
@@ -100,7 +100,7 @@ class FolderStore(_Files):
             return None
 
     def open(self, path: str) -> BinaryIO | None:
-        """Open a file for reading, in blocks. None: it does not exist."""
+        """Open a file for reading in blocks, or return None if it does not exist."""
         try:
             return (self._root / path).open("rb")
         except ABSENT:
@@ -148,7 +148,7 @@ class FolderStore(_Files):
             file.write(data)
 
     def paths(self, folder: str) -> list[str]:
-        """Return the sorted paths of all files below a folder, relative to it. Empty: the folder does not exist."""
+        """Return the sorted paths of all files below a folder, relative to it; empty if it does not exist."""
         top = self._root / folder
         found = []
         for path, _, names in os.walk(top, onerror=_raise_unless_absent, followlinks=True):
@@ -160,7 +160,7 @@ class FolderStore(_Files):
     def versions(self, folder: str) -> dict[str, str]:
         """Return path and version of all files below a folder: time of change, size and inode, or the ETag.
 
-        A file with the same version is unchanged. Empty: not known.
+        A file with the same version is unchanged. An empty version is unknown.
         """
         found = {}
         for path in self.paths(folder):

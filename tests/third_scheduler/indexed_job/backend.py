@@ -18,6 +18,7 @@ _JOB = Variant(
     render=manifests.render,
     observe=observe.observe,
     read=observe.read_status,
+    describe=observe.describe,
     pod_name=manifests.pod_name,
     fixed_pod_names=False,
     service=lambda plan: plan.job_name,
@@ -37,7 +38,6 @@ BACKEND = SchedulerBackend(
     check_launch=checks.check_launch,
     # Every pod has the variable, rank 0 as well: all pods have the same environment.
     rank0_env=lambda _role: RANK0_HOST_ENV,
-    describe=observe.describe,
     kinds=(manifests.JOB,),
     named_objects=cluster_checks.named_objects,
     permissions=cluster_checks.permissions,

@@ -155,20 +155,20 @@ def test_unknown_keys_are_refused_with_path_and_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("name: [", "line 1: no valid YAML"),
+        ("name: [", "line 1: not valid YAML"),
         ("name: a\nname: b\n", "line 2: the key 'name' stands twice"),
         ("roles:\n- env:\n    A: 1\n    A: 2\n", "line 4: the key 'A' stands twice"),
         ('{"name": "a",\n"name": "b"}', "the key 'name' stands twice"),
         ('{"name": "\x7f", "name": "b"}', "the key 'name' stands twice"),
         ("[" * 5000, "nested too deep"),
         ('{"a":' * 100000, "nested too deep"),
-        ("name: a\n\troles: []", "line 2: no valid YAML"),
+        ("name: a\n\troles: []", "line 2: not valid YAML"),
         ("? [a]\n: b", "a key must be text"),
         ("a: &x [*x]", "nested too deep"),
         ("- a\n- b", "must be a mapping with name and roles"),
         ("", "is not set, must be a mapping"),
         ("just text", "must be a mapping"),
-        ("name: a\n---\nname: b", "no valid YAML"),
+        ("name: a\n---\nname: b", "not valid YAML"),
         ("a: !!python/object:os.system x", "cannot be read"),
     ],
 )

@@ -12,7 +12,8 @@ import pytest
 from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.kube.http_client import HttpClient
 from torchx_pulumi.kube.kubeconfig import Access, find_access, pod_config
-from torchx_pulumi.kube.transport import ApiRequest, Transport, transport_of
+from torchx_pulumi.kube.kubernetes_cluster import transport_of
+from torchx_pulumi.kube.transport import ApiRequest, Transport
 from torchx_pulumi.model.errors import ClusterError
 from urllib3.exceptions import HTTPError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torchx_pulumi.planning import names
-from torchx_pulumi.schedulers.volcano.names import hosts_env, longest_tail
+from torchx_pulumi.schedulers.volcano.names import hosts_env, longest_tail, task_env
 
 ROLE_NAMES = st.text(st.sampled_from(string.ascii_letters + string.digits + "-_./ é"), min_size=1, max_size=60)
 
@@ -23,7 +23,7 @@ def test_tasks_and_variables_of_roles_are_valid_and_distinct(roles: list[str]) -
     tasks = [names.task_name(name, replica) for name in made for replica in range(3)]
     assert all(map(names.is_dns_label, tasks))
     assert len(set(tasks)) == len(tasks)
-    variables = [hosts_env(name, replica) for name in made for replica in range(3)]
+    variables = [task_env(task)[0] for task in tasks]
     assert len(set(variables)) == len(variables)
 
 

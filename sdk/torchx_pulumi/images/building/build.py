@@ -34,8 +34,8 @@ def build(
         daemon: The daemon.
         context: The archive of the context.
         dockerfile: Path of the Dockerfile in the context.
-        build_args: All build arguments.
-        labels: All labels.
+        build_args: Build arguments with their values.
+        labels: Labels of the image.
         platform: Platform of the image.
         progress: Receives the steps.
         every_line: Report all output, not only the steps and one line per second.

@@ -19,6 +19,10 @@ DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
 """Address of the daemon without DOCKER_HOST."""
 
 
+DaemonJson = Mapping[str, Any]
+"""A JSON object that the daemon sent: an event, or the description of an image."""
+
+
 class Daemon:
     """One connection to the daemon. Threads must not share it."""
 
@@ -36,7 +40,9 @@ class Daemon:
         """
         docker = import_docker()
         try:
-            host = _host(docker)
+            # Releases of docker-py before 7.2 do not support contexts.
+            of_context: Callable[[], DaemonJson] = getattr(docker.ContextAPI, "kwargs_from_context", dict)
+            host = os.environ.get("DOCKER_HOST") or str(of_context().get("base_url") or DEFAULT_HOST)
             if host.startswith("unix://") and not Path(host.removeprefix("unix://")).exists():
                 # The error of docker-py is long, and it leaves a socket open.
                 raise ImageError(_unreachable(f"there is no {host.removeprefix('unix://')}"), retryable=True)
@@ -48,26 +54,16 @@ class Daemon:
         """Close the connection."""
         self._client.close()
 
-    def inspect(self, image: str) -> Mapping[str, Any] | None:
-        """Return the daemon's description of an image. None: the daemon does not have it."""
+    def inspect(self, image: str) -> DaemonJson | None:
+        """Return the daemon's description of an image, or None if the daemon does not have it."""
         from docker.errors import ImageNotFound, NotFound
 
         with translated_errors(f"image {image!r}"):
             try:
-                found: Mapping[str, Any] = self.api.inspect_image(image)
+                found: DaemonJson = self.api.inspect_image(image)
             except (ImageNotFound, NotFound):
                 return None
             return found
-
-
-def _host(docker: Any) -> str:
-    """Return the address that docker-py uses."""
-    given = os.environ.get("DOCKER_HOST")
-    if given:
-        return given
-    # Releases before 7.2 do not support contexts.
-    of_context: Callable[[], Mapping[str, Any]] | None = getattr(docker.ContextAPI, "kwargs_from_context", None)
-    return str((of_context() if of_context else {}).get("base_url") or DEFAULT_HOST)
 
 
 @contextlib.contextmanager
@@ -90,7 +86,7 @@ def translated_errors(where: str) -> Iterator[None]:
         raise ImageError(f"{where}: {_unreachable(error)}", retryable=True) from error
 
 
-def read_events(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def read_events(events: Iterable[DaemonJson]) -> Iterator[DaemonJson]:
     """Yield the events of an operation, an error last. Reading them to the end closes the connection."""
     failed = None
     for event in events:

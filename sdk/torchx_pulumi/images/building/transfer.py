@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from torchx_pulumi.images.bases import Base, DigestSource, uses_role_image
-from torchx_pulumi.images.building.daemon import Daemon, explained, is_passing, read_events, translated_errors
+from torchx_pulumi.images.building.daemon import (
+    Daemon,
+    DaemonJson,
+    explained,
+    is_passing,
+    read_events,
+    translated_errors,
+)
 from torchx_pulumi.images.building.progress import Layers, Progress
 from torchx_pulumi.images.platforms import Platform
 from torchx_pulumi.images.reference import parse_reference
@@ -34,8 +41,15 @@ def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retri
                 f"for {platform}; set platform to {_platform_of(found)}, or build the base for {platform}"
             )
         raise ImageError(f"base image {base.image!r}: changed on the daemon since it was planned; run again")
+    reference, where = parse_reference(base.image), f"base image {base.image!r}"
+
+    def pull() -> None:
+        with translated_errors(where):
+            events = daemon.api.pull(reference.name, tag=reference.version, platform=platform, stream=True, decode=True)
+            _follow(events, Layers(f"pulling {base.image},"), f"{where}: cannot be pulled", progress)
+
     progress.say(f"pulling {base.image}")
-    _repeated(lambda: _pull(daemon, base, platform, progress), retries, progress)
+    _repeated(pull, retries, progress)
     found = daemon.inspect(base.image)
     if not _fits(found, base, platform):
         raise ImageError(
@@ -45,7 +59,7 @@ def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retri
     _refuse_uncovered(found, base)
 
 
-def _refuse_uncovered(found: Mapping[str, Any] | None, base: Base) -> None:
+def _refuse_uncovered(found: DaemonJson | None, base: Base) -> None:
     """Refuse a base whose ONBUILD instructions make something else for each name of it, if its tag is for all names."""
     if not base.uses_role_image and uses_role_image((found or {}).get("Config")):
         raise ImageError(
@@ -55,7 +69,7 @@ def _refuse_uncovered(found: Mapping[str, Any] | None, base: Base) -> None:
         )
 
 
-def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
+def _fits(found: DaemonJson | None, base: Base, platform: str) -> bool:
     if found is None or not runs_on(found, platform):
         return False
     if base.source is DigestSource.DAEMON:
@@ -63,26 +77,17 @@ def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
     return any(each.endswith(f"@{base.digest}") for each in found.get("RepoDigests") or [])
 
 
-def runs_on(found: Mapping[str, Any], platform: str) -> bool:
+def runs_on(found: DaemonJson, platform: str) -> bool:
     """Return whether an image of the daemon is for a platform. An image without a platform is for all of them."""
     has, wanted = _platform_of(found), Platform.parse(platform)
     return has.os in ("", wanted.os) and has.architecture in ("", wanted.architecture)
 
 
-def _platform_of(found: Mapping[str, Any]) -> Platform:
+def _platform_of(found: DaemonJson) -> Platform:
     return Platform.of({"os": found.get("Os"), "architecture": found.get("Architecture")})
 
 
-def _pull(daemon: Daemon, base: Base, platform: str, progress: Progress) -> None:
-    reference, where = parse_reference(base.image), f"base image {base.image!r}"
-    with translated_errors(where):
-        events = daemon.api.pull(reference.name, tag=reference.version, platform=platform, stream=True, decode=True)
-        _follow(events, Layers(f"pulling {base.image},"), f"{where}: cannot be pulled", progress)
-
-
-def _follow(
-    events: Iterable[Mapping[str, Any]], layers: Layers, failed: str, progress: Progress
-) -> list[Mapping[str, Any]]:
+def _follow(events: Iterable[DaemonJson], layers: Layers, failed: str, progress: Progress) -> list[DaemonJson]:
     """Read the events of a pull or push and report its progress. Return the results that the daemon sent.
 
     Raises:
@@ -106,21 +111,22 @@ def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progre
     Raises:
         ImageError: The registry refuses the image, or cannot be reached after several attempts.
     """
-    with translated_errors(f"image {repository}:{tag}"):
-        daemon.api.tag(image, repository, tag=tag, force=True)
-    return _repeated(lambda: _push(daemon, repository, tag, progress), retries, progress)
-
-
-def _push(daemon: Daemon, repository: str, tag: str, progress: Progress) -> str:
     where = f"image {repository}:{tag}"
+
+    def push_once() -> str:
+        with translated_errors(where):
+            events = daemon.api.push(repository, tag=tag, stream=True, decode=True)
+            results = _follow(events, Layers("pushing,"), f"{where}: the push failed", progress)
+        digests = [str(result["Digest"]) for result in results if result.get("Digest")]
+        if not digests:
+            raise ImageError(f"{where}: the push ended before the registry had the whole image", retryable=True)
+        return digests[-1]
+
     with translated_errors(where):
-        events = daemon.api.push(repository, tag=tag, stream=True, decode=True)
-        results = _follow(events, Layers("pushing,"), f"{where}: the push failed", progress)
-    digests = [str(result["Digest"]) for result in results if result.get("Digest")]
-    if not digests:
-        raise ImageError(f"{where}: the push ended before the registry had the whole image", retryable=True)
-    progress.say(f"pushed, {digests[-1]}")
-    return digests[-1]
+        daemon.api.tag(image, repository, tag=tag, force=True)
+    digest = _repeated(push_once, retries, progress)
+    progress.say(f"pushed, {digest}")
+    return digest
 
 
 def _repeated(work: Callable[[], Result], retries: Retries, progress: Progress) -> Result:

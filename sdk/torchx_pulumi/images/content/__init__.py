@@ -1,1 +1,1 @@
-"""What an image is patched with: the files of a workspace, what is left out, their hashes and their archive."""
+"""The files of a workspace for an image: rules that exclude some, their hashes and their archive."""

@@ -31,7 +31,7 @@ _MOST_ID: Final = 8**7 - 1
 _REST: Final = b"ustar  \0".ljust(255, b"\0")
 """The end of a plain header: the format, and no names of owners."""
 _REST_SUM: Final = sum(_REST) + 8 * ord(" ")
-"""What it adds to the checksum, whose own digits count as spaces."""
+"""Its part of the checksum, whose own digits count as spaces."""
 _BATCH: Final = 1 << 16
 """Bytes of a piece."""
 
@@ -75,8 +75,23 @@ class Member:
         Raises:
             ImageError: The file changed after it was hashed, or can no longer be read.
         """
-        if self.entry.kind is FileKind.FILE:
-            yield from _content(self.entry)
+        if self.entry.kind is not FileKind.FILE:
+            return
+        path, digest, size = self.entry.path, hashlib.sha256(), 0
+        try:
+            with self.entry.open() as file:
+                for chunk in chunks(file):
+                    digest.update(chunk)
+                    kept = chunk[: max(0, self.size - size)]
+                    size += len(chunk)
+                    yield kept
+        except OSError as error:
+            raise ImageError(f"{path!a}: can no longer be read ({error.strerror or error}); run again") from error
+        if digest.hexdigest() != self.entry.sha256:
+            raise ImageError(
+                f"{path!a}: changed after it was hashed, so the image would not match its tag; "
+                "run again when nothing writes to the workspace"
+            )
         yield bytes(-self.size % tarfile.BLOCKSIZE)
 
 
@@ -138,21 +153,3 @@ def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
             del rest[:size]
     if rest:
         yield bytes(rest)
-
-
-def _content(entry: Entry) -> Iterator[bytes]:
-    digest, size = hashlib.sha256(), 0
-    try:
-        with entry.open() as file:
-            for chunk in chunks(file):
-                digest.update(chunk)
-                kept = chunk[: max(0, entry.size - size)]
-                size += len(chunk)
-                yield kept
-    except OSError as error:
-        raise ImageError(f"{entry.path!a}: can no longer be read ({error.strerror or error}); run again") from error
-    if digest.hexdigest() != entry.sha256:
-        raise ImageError(
-            f"{entry.path!a}: changed after it was hashed, so the image would not match its tag; "
-            "run again when nothing writes to the workspace"
-        )

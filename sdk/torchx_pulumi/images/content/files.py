@@ -199,7 +199,7 @@ class GeneratedFile:
 
 
 Source = LocalSource | FsspecSource
-"""Where the files of a workspace are."""
+"""A source of a workspace's files."""
 
 
 def open_source(workspace: str) -> Source:

@@ -48,7 +48,7 @@ def in_home(path: str) -> Path:
 def write_cache(file: Path, content: Iterable[bytes]) -> None:
     """Write the parts of a file of a cache, and remove files of its folder that were not written for a long time.
 
-    A file that cannot be written is not an error: the next run finds out again what it would contain.
+    A file that cannot be written is not an error: the next run computes its content again.
     """
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -70,12 +70,18 @@ class HashCache:
 
     def __init__(self, name: str) -> None:
         self._file = cache_folder() / f"{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.json"
-        self._known = _load(self._file)
         # One text per file takes half the memory of its numbers.
+        self._known: dict[str, str] = {}
         self._used: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            version, found = json.loads(self._file.read_bytes())
+            is_current = version == _CACHE_VERSION and isinstance(found, dict)
+            # A file of another release is ignored, and one that is damaged.
+            if is_current and all(isinstance(each, str) for each in found.values()):
+                self._known = found
 
     def get(self, path: str, mark: Mark | None) -> str | None:
-        """Return the hash of a file with this mark. None: the file must be read."""
+        """Return the hash of a file with this mark, or None if the file must be read."""
         known = self._known.get(path)
         if mark is None or known is None or known != _noted(mark, known[-_DIGITS:]):
             return None
@@ -99,19 +105,6 @@ class HashCache:
 def _noted(mark: Mark, digest: str) -> str:
     size, changed, status_changed, file = mark
     return f"{size} {changed} {status_changed} {file} {digest}"
-
-
-def _load(file: Path) -> dict[str, str]:
-    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-        # A file of another release is ignored, and one that is damaged.
-        version, found = json.loads(file.read_bytes())
-        if (
-            version == _CACHE_VERSION
-            and isinstance(found, dict)
-            and all(isinstance(each, str) for each in found.values())
-        ):
-            return found
-    return {}
 
 
 def hash_files(entries: Sequence[Entry]) -> list[Entry]:

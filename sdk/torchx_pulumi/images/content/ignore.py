@@ -1,4 +1,4 @@
-"""Docker's rules of `.dockerignore`, TorchX's simpler ones, and what is excluded by default. Pure.
+"""Docker's rules of `.dockerignore`, TorchX's simpler ones, and the default exclusions. Pure.
 
 Docker's rules are those of moby's `ignorefile` and `patternmatcher`: a pattern matches a path or a folder above it, the
 last match wins, `**` matches several folders, and `!` includes a path again.
@@ -42,7 +42,7 @@ class _Pattern(NamedTuple):
     """Whether the line began with `!`."""
     matches: Match
     names: Sequence[tuple[Match, Match]]
-    """Of each prefix up to a `/` whose last part is more than wildcards: what matches it, and that part."""
+    """Matches of each prefix up to a `/` whose last part is more than wildcards, and of that part."""
 
 
 def _pattern(line: str) -> _Pattern:
@@ -144,7 +144,7 @@ class TorchxPatterns:
         )
 
     def _start(self, folder: str) -> int | None:
-        """Return the index of the first pattern that applies in a folder. None: the folder is excluded."""
+        """Return the index of the first pattern that applies in a folder, or None if the folder is excluded."""
         if folder not in self._first:
             start = None
             above = self._start(posixpath.dirname(folder))

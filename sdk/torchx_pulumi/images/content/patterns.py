@@ -66,7 +66,7 @@ def members(part: str) -> list[tuple[str, str]]:
 
 
 def clean(line: str) -> str:
-    """Return a line of a `.dockerignore` as Docker reads it: trimmed and with a clean path. Empty: Docker skips it.
+    """Return a line of a `.dockerignore` as Docker reads it, trimmed and with a clean path; empty if Docker skips it.
 
     >>> clean(" !/a/./b/../c/ "), clean("."), clean("./x"), clean("/ *")
     ('!a/c', '.', 'x', '*')

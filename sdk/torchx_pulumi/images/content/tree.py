@@ -31,7 +31,7 @@ class Tree:
     """Entries of the context."""
 
     entries: Sequence[Entry]
-    """What COPY sees, sorted by the bytes of paths. A folder precedes its contents."""
+    """Files that COPY sees, sorted by the bytes of paths. A folder precedes its contents."""
     sent_only: Sequence[Entry] = ()
     """Files that the rules exclude from the image and that are sent because the daemon reads them."""
     warnings: Sequence[str] = ()
@@ -66,7 +66,11 @@ def read_tree(
     sources = [(open_source(place), _destination(place, to)) for place, to in places.items()]
     text = _read_text(sources, IGNORE_FILE)
     rules = (docker_rules if ignore_rules == "docker" else torchx_rules)(text, DEFAULTS)
-    walk = _Walk(rules, _rules_of_the_daemon(text), {IGNORE_FILE, *([dockerfile] if dockerfile else [])})
+    # The daemon removes the Dockerfile and `.dockerignore` by Docker's rules, and skips a file with wrong lines.
+    of_the_daemon = docker_rules("")
+    with contextlib.suppress(ImageError):
+        of_the_daemon = docker_rules(text)
+    walk = _Walk(rules, of_the_daemon, {IGNORE_FILE, *([dockerfile] if dockerfile else [])})
     for source, prefix in sources:
         walk.add(source, prefix)
     if dockerfile and default is not None and dockerfile not in {*walk.entries, *walk.kept}:
@@ -81,16 +85,6 @@ def read_tree(
         left_out=sorted(walk.left_out),
         warnings=[*(_differences(entries, text) if is_docker else []), *_links_out(entries)],
     )
-
-
-def _rules_of_the_daemon(text: str) -> Rules:
-    """Return the rules by which the daemon removes the Dockerfile and `.dockerignore` from the context.
-
-    It reads them as Docker does, also if the workspace is read by TorchX's rules. It skips a file with wrong lines.
-    """
-    with contextlib.suppress(ImageError):
-        return docker_rules(text)
-    return docker_rules("")
 
 
 def path_order(path: str) -> bytes:
@@ -192,7 +186,7 @@ class _Walk:
 
 
 def _read_text(sources: Sequence[tuple[Source, str]], path: str) -> str:
-    """Return the text of a file of the context. Empty: there is none. The last source that has it wins."""
+    """Return the text of a file of the context, of the last source that has it; empty if there is none."""
     for source, prefix in reversed(sources):
         if source.is_file:
             inside = "" if (prefix or posixpath.basename(source.name)) == path else None
@@ -221,24 +215,22 @@ def _differences(entries: Sequence[Entry], text: str) -> list[str]:
 
 
 def _links_out(entries: Sequence[Entry]) -> list[str]:
-    """Return a warning about links that lead out of the workspace: TorchX sends what they lead to."""
+    """Return a warning about links that lead out of the workspace: TorchX sends their targets."""
     found, paths = [], {".", *(entry.path for entry in entries)}
     for entry in entries:
-        target = entry.target
+        if not entry.target:
+            continue
+        in_source = _led_to(entry.inside, entry.target)
+        leads_out = in_source == ".." or in_source.startswith(("/", "../"))
         # A link may lead from one place to another one, as they are in the image.
-        if target and _leads_out(entry.inside, target) and _led_to(entry.path, target) not in paths:
-            found.append(f"{_quoted(entry.path)} -> {_quoted(target)}")
+        if leads_out and _led_to(entry.path, entry.target) not in paths:
+            found.append(f"{_quoted(entry.path)} -> {_quoted(entry.target)}")
     head = f"{len(found)} links lead out of the workspace. The image has the links, and not the files behind them"
     return [_listed(head, found)] if found else []
 
 
 def _led_to(link: str, target: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
-
-
-def _leads_out(link: str, target: str) -> bool:
-    led_to = _led_to(link, target)
-    return led_to.startswith(("/", "../")) or led_to == ".."
 
 
 def _listed(head: str, lines: Sequence[str]) -> str:

@@ -85,7 +85,7 @@ def _image(registry: RegistryClient, image: BaseImage, wanted: Platform, where: 
     (descriptor,) = _descriptors([content["config"]], where, "manifest")
     layers = _descriptors(content["layers"], where, "manifest")
     if descriptor.media_type not in (DOCKER_CONFIG, OCI_CONFIG):
-        raise ImageError(f"{where}: its configuration is of the type {descriptor.media_type!r}, so it is no image")
+        raise ImageError(f"{where}: its configuration is of the type {descriptor.media_type!r}, so it is not an image")
     _, text = _cached(
         descriptor.digest, lambda: (descriptor.media_type, registry.read_blob(image.reference, descriptor))
     )

@@ -44,7 +44,7 @@ class Context:
         self._nodes = nodes if is_complete else {path: nodes[path] for path in sorted(nodes, key=path_order)}
 
     def find(self, path: str) -> tuple[str, Entry | None] | None:
-        """Return the path and the entry of a path after following links. None: there is no such file.
+        """Return the path and the entry of a path after following links, or None if there is no such file.
 
         The entry of the context itself is None. A link that leads out of the context ends at its top, and `..` after a
         folder that does not exist is that folder's parent: both as for the daemon.
@@ -94,7 +94,7 @@ def _parts(path: str) -> list[str]:
 
 
 class KnownPaths:
-    """What a Dockerfile tells of the files of the image. Paths begin with `/`."""
+    """The files of the image that a Dockerfile tells about. Paths begin with `/`."""
 
     def __init__(self, *, is_complete: bool) -> None:
         self.is_complete = is_complete
@@ -102,7 +102,7 @@ class KnownPaths:
         self._kinds = {"/": FileKind.FOLDER}
 
     def kind(self, path: str) -> FileKind | None:
-        """Return the kind of a path. None: it is not known."""
+        """Return the kind of a path, or None if it is unknown."""
         return self._kinds.get(path)
 
     def is_folder(self, path: str) -> bool:

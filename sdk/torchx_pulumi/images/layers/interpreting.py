@@ -1,4 +1,4 @@
-"""Which Dockerfiles need no daemon, and what they make: the configuration of an image, and its copies. Pure.
+"""Dockerfiles that need no daemon: checks, the configuration of the image, and its copies. Pure.
 
 The rules are those of the daemon's classic builder.
 """
@@ -72,7 +72,7 @@ class Copy:
 
 
 def unsupported(text: str, where: str) -> list[str]:
-    """Return why a Dockerfile needs the daemon, one text for each line. Empty: as far as its text says, it does not.
+    """Return why a Dockerfile needs the daemon, one text for each line; empty if its text gives no reason.
 
     Args:
         text: Text of the Dockerfile.
@@ -225,7 +225,14 @@ class Interpreter:
     def _expose(self, step: Instruction) -> None:
         ports = dict(self.config.get("ExposedPorts") or {})
         for port in self._expand(step.rest).split():
-            ports.update({each: {} for each in _ports(port)})
+            found = _PORT.fullmatch(port)
+            first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+            if found is None or not 0 < first <= last < 1 << 16:
+                raise NeedsDaemonError(
+                    f"has the port {port!r}, which is not NUMBER, FIRST-LAST, or one of these with /tcp or /udp"
+                )
+            protocol = (found[3] or "tcp").lower()
+            ports.update({f"{number}/{protocol}": {} for number in range(first, last + 1)})
         self.config["ExposedPorts"] = ports
 
     def _entrypoint(self, step: Instruction) -> None:
@@ -270,18 +277,8 @@ def absolute(path: str) -> str:
     return "/" + posixpath.normpath(posixpath.join("/", path)).lstrip("/")
 
 
-def _ports(text: str) -> list[str]:
-    found = _PORT.fullmatch(text)
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-    if found is None or not 0 < first <= last < 1 << 16:
-        raise NeedsDaemonError(
-            f"has the port {text!r}, which is not NUMBER, FIRST-LAST, or one of these with /tcp or /udp"
-        )
-    return [f"{number}/{(found[3] or 'tcp').lower()}" for number in range(first, last + 1)]
-
-
 def _json_list(rest: str) -> list[str] | None:
-    """Return the words of the JSON form. None: it is not JSON, so that it is the form for a shell."""
+    """Return the words of the JSON form, or None for the form for a shell."""
     if not rest.startswith("["):
         return None
     try:

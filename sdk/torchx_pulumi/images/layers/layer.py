@@ -66,11 +66,7 @@ def known_layer(members: Sequence[Member], word: str) -> Layer | None:
 
 
 def make_layer(members: Sequence[Member], word: str) -> Layer:
-    """Read the files of a layer and return it. The user's cache knows it from then on.
-
-    Args:
-        members: As for `known_layer`.
-        word: As for `known_layer`.
+    """Read the files of a layer and return it. The user's cache knows it from then on; arguments as of `known_layer`.
 
     Raises:
         ImageError: A file changed after it was hashed, or can no longer be read.

@@ -63,8 +63,8 @@ def url_in(registry: str, target: str, base: str = "/") -> str:
 
     Args:
         registry: The registry.
-        target: What it sent; it may be relative.
-        base: What that is relative to.
+        target: The URL that it sent, which may be relative.
+        base: Path that a relative one begins at.
 
     Raises:
         ImageError: It is not a URL of http or https.

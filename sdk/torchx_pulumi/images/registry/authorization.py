@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from torchx_pulumi.images.registry.addresses import is_plain, url_in
-from torchx_pulumi.images.registry.credentials import FoundLogin, RegistryLogin, find_login
+from torchx_pulumi.images.registry.credentials import FoundLogin, RegistryLogin, login_of
 from torchx_pulumi.images.registry.request import RegistryAnswer, RegistryRequest, denied, message_in
 from torchx_pulumi.model.errors import ImageError
 
@@ -48,7 +48,7 @@ class Authorizations:
         self._with_tokens: set[str] = set()
 
     def current(self, request: RegistryRequest) -> str | None:
-        """Return the authorization of a request. None: none is known to be needed.
+        """Return the authorization of a request, or None if none is known to be needed.
 
         Raises:
             ImageError: As of `renewed`.
@@ -60,12 +60,9 @@ class Authorizations:
             return self._grant(found.challenge, request)
 
     def renewed(self, challenge: str, refused: str | None, request: RegistryRequest) -> str:
-        """Return the authorization that meets the challenge of a response with status 401.
+        """Return the authorization that meets the challenge (`WWW-Authenticate`) of a response with status 401.
 
-        Args:
-            challenge: The header `WWW-Authenticate`.
-            refused: The authorization of the request.
-            request: The request.
+        `refused` is the authorization of the request that had this response.
 
         Raises:
             ImageError: There are no credentials, or the token service refuses.
@@ -81,7 +78,7 @@ class Authorizations:
         return registry in self._with_tokens
 
     def note(self, request: RegistryRequest) -> str:
-        """Return why credentials of the pod could not be read. Empty: no problem."""
+        """Return why credentials of the pod could not be read; empty if there was no problem."""
         found = self._granted.get((request.reference.registry, request.scopes))
         return found.note if found else ""
 
@@ -94,7 +91,12 @@ class Authorizations:
                 f"registry {registry}: asks for {scheme or 'an unnamed'} authentication, supported are Basic and "
                 f"Bearer, asked for {request.what}; see its configuration, or that of a proxy before it"
             )
-        login = find_login(request.reference)
+        # Docker's configuration comes first, then the pull secrets of the pod's account.
+        login = FoundLogin(login=login_of(registry))
+        if login.login is None:
+            from torchx_pulumi.images.registry.pull_secrets import login_of_pod  # it imports the clients of clusters
+
+            login = login_of_pod(request.reference)
         if match[1].lower() == "bearer":
             self._with_tokens.add(registry)
             parameters = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(match[2])}
@@ -110,7 +112,7 @@ class Authorizations:
         return header
 
     def _token(self, asked: Mapping[str, str], found: FoundLogin, request: RegistryRequest) -> tuple[str, float]:
-        """Return the header with a token, and its seconds. 0: until the registry refuses it."""
+        """Return the header with a token, and its seconds, or 0 if it lasts until the registry refuses it."""
         registry, login = request.reference.registry, found.login
         realm = url_in(registry, asked.get("realm", ""))
         if login and is_plain(realm):

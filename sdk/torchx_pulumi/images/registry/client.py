@@ -1,4 +1,4 @@
-"""The client of registries: what they have, and how requests are sent to them with urllib3.
+"""The client of registries: reads of manifests and blobs, and requests with urllib3.
 
 Retries, authorization, redirects, certificates and proxies are the same for reading and for pushes.
 """
@@ -94,7 +94,7 @@ class RegistryClient:
                 manager.clear()
 
     def digest(self, reference: Reference) -> str | None:
-        """Return the digest of an image. None: the registry does not have it.
+        """Return the digest of an image, or None if the registry does not have it.
 
         Raises:
             ImageError: The registry cannot be reached, denies access, or returns an error. `retryable` says whether a
@@ -108,7 +108,7 @@ class RegistryClient:
         return _digest_in(answer) or sha256_digest(answer.content)
 
     def manifest(self, reference: Reference) -> Manifest | None:
-        """Return a manifest or an index. None: the registry does not have it.
+        """Return a manifest or an index, or None if the registry does not have it.
 
         Raises:
             ImageError: As of `digest`; or it is larger than 4 MiB, or is not what its digest says.
@@ -211,9 +211,7 @@ class RegistryClient:
     def open(self, request: RegistryRequest, attempt: int = 1) -> Iterator[Any]:
         """Send a request and yield urllib3's response, whose body is not read yet; see `read_pieces`.
 
-        Args:
-            request: The request.
-            attempt: Its number, for messages.
+        Messages have the number of the attempt, if it is not the first one.
 
         Raises:
             ImageError: As of `send`.
@@ -290,8 +288,14 @@ class RegistryClient:
         """
         import certifi
 
-        registry = request.reference.registry
-        proxy = _proxy(request, url) if any(name.lower().endswith("_proxy") for name in os.environ) else None
+        registry, proxy = request.reference.registry, None
+        if any(name.lower().endswith("_proxy") for name in os.environ):
+            from torchx_pulumi.kube.proxies import proxy_for  # its package is as large as ours
+
+            try:
+                proxy = proxy_for(url, {}, os.environ, f"registry {registry}")
+            except ClusterError as error:
+                raise ImageError(f"{error}, asked for {request.what}") from error
         is_own = origin_of(url)[:2] == origin_of(address_of(registry))[:2]
         authority, client = certificates_of(registry) if is_own else (None, None)
         named = authority or next(filter(None, map(os.environ.get, _AUTHORITIES)), "")
@@ -325,18 +329,9 @@ def _named(reference: Reference) -> str:
 
 
 def _digest_in(answer: RegistryAnswer) -> str | None:
-    """Return the digest in the headers of a response. None: they have none that is valid."""
+    """Return the valid digest in the headers of a response, or None without one."""
     found = str(answer.headers.get("Docker-Content-Digest", ""))
     return found if is_local_id(found) else None
-
-
-def _proxy(request: RegistryRequest, url: str) -> Proxy | None:
-    from torchx_pulumi.kube.proxies import proxy_for  # its package is as large as ours
-
-    try:
-        return proxy_for(url, {}, os.environ, f"registry {request.reference.registry}")
-    except ClusterError as error:
-        raise ImageError(f"{error}, asked for {request.what}") from error
 
 
 def _manager(proxy: Proxy | None, authorities: str, client: tuple[str, str] | None) -> Any:
@@ -372,7 +367,7 @@ def _read(response: Any, request: RegistryRequest, limit: int) -> bytes:
         if len(content) > limit:
             raise ImageError(
                 f"registry {request.reference.registry}: sent more than {limit} bytes, asked for {request.what}; "
-                "this is no answer of a registry; check the address"
+                "a container registry does not answer like this; check the address"
             )
     return bytes(content)
 

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Final
 
 from torchx_pulumi.images.content.hashing import in_home
-from torchx_pulumi.images.reference import DOCKER_HUB, Reference
+from torchx_pulumi.images.reference import DOCKER_HUB
 from torchx_pulumi.model.errors import ImageError
 
 _OTHER_TYPES: Final = (AttributeError, TypeError)
@@ -36,22 +36,8 @@ class FoundLogin:
     """Why credentials of the pod could not be read, for the error after a refusal. Empty: no problem."""
 
 
-def find_login(reference: Reference) -> FoundLogin:
-    """Find the credentials for a repository: Docker's configuration, else the pull secrets of the pod's account.
-
-    Raises:
-        ImageError: As of `login_of`.
-    """
-    login = login_of(reference.registry)
-    if login is not None:
-        return FoundLogin(login=login)
-    from torchx_pulumi.images.registry.pull_secrets import login_of_pod
-
-    return login_of_pod(reference)
-
-
 def login_of(registry: str) -> RegistryLogin | None:
-    """Return the credentials in Docker's configuration or its credential helper. None: there are none.
+    """Return the credentials in Docker's configuration or its credential helper, if there are any.
 
     Raises:
         ImageError: The configuration cannot be read, a credential helper fails, or it has credentials and the `docker`

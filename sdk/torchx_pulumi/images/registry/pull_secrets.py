@@ -81,7 +81,7 @@ def _account(token: str) -> tuple[str, str]:
 
 
 def _entries(secret: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a pull secret by registry. What cannot be read has no entries."""
+    """Return the entries of a pull secret by registry; empty if it cannot be read."""
     data = secret.get("data") or {}
     for key in _KEYS:
         try:

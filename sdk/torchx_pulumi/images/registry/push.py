@@ -113,7 +113,7 @@ class _Blobs:
         self._blobs: dict[str, Blob] = {blob.digest: blob for blob in (*base, *image.new_blobs)}
         self._guard = threading.Lock()
         self._sent: dict[str, int] = {}
-        """Bytes of each blob of which a part was sent."""
+        """Blob to the number of its bytes that were sent."""
         self._done: set[str] = set()
 
     def push(self) -> None:

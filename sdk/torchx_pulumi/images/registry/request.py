@@ -1,4 +1,4 @@
-"""Requests to registries, their responses, and the errors of those that fail: what was asked, answered, and what to do.
+"""Requests to registries, their responses, and the errors of those that fail: request, answer and next step.
 
 Data and texts only; `client` sends.
 """
@@ -49,7 +49,7 @@ class RegistryRequest:
     scopes: tuple[str, ...]
     """Permissions that the request needs."""
     what: str
-    """What is asked for, for messages."""
+    """The wanted object, for messages."""
     expected: Container[int] = (200,)
     """Statuses that are returned. Others are errors."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -71,7 +71,7 @@ class RegistryAnswer:
     content: bytes = field(repr=False)
 
     def json(self) -> Any:
-        """Return the content as JSON. None: it is not JSON."""
+        """Return the content as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.content)
         except (ValueError, RecursionError):
@@ -103,14 +103,9 @@ class RegistryError(ImageError):
 
 
 def refused(response: Any, content: bytes, request: RegistryRequest, tries: int, note: str) -> RegistryError:
-    """Return the error of an unexpected status.
+    """Return the error of a response of urllib3 with an unexpected status.
 
-    Args:
-        response: urllib3's response.
-        content: Beginning of the body.
-        request: The request.
-        tries: Attempts that were made.
-        note: As of `denied`.
+    `content` is the beginning of its body, `tries` the number of attempts so far, and `note` as of `denied`.
     """
     status = response.status
     said = message_in(content)
@@ -145,11 +140,7 @@ def refused(response: Any, content: bytes, request: RegistryRequest, tries: int,
 def denied(request: RegistryRequest, what: str, *, status: int = 401, note: str = "") -> RegistryError:
     """Return the error of a refusal for lack of credentials or permissions.
 
-    Args:
-        request: The request.
-        what: What the registry does.
-        status: The HTTP status.
-        note: Why the credentials of a pod could not be read. Empty: no problem.
+    The message has the registry's action (`what`), and a note why credentials of a pod could not be read, if any.
     """
     reference = request.reference
     login = "docker login" if reference.registry == DOCKER_HUB else f"docker login {reference.registry}"
@@ -183,7 +174,7 @@ def unreachable(request: RegistryRequest, error: object, *, by_proxy: bool = Fal
 
 
 def message_in(content: bytes) -> str:
-    """Return the registry's own message: code and message of each error, or a short text. Empty: it sent no message.
+    """Return the registry's own message: code and message of each error, or a short text; empty without a message.
 
     >>> message_in(b'{"errors": [{"code": "DENIED", "message": "quota exceeded"}]}')
     'DENIED: quota exceeded'

@@ -14,7 +14,7 @@ LONGEST_WAIT_S: Final = 30.0
 """Longest wait before an attempt, also of one that `Retry-After` asks for."""
 
 on_wait: ContextVar[Callable[[str], None] | None] = ContextVar("on_wait", default=None)
-"""Called with the reason of a wait before it begins. None: nothing is called."""
+"""Called with the reason of a wait before it begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,11 +154,11 @@ class Upload:
         """Prepare an upload; no request is sent.
 
         Args:
-            client: Sends the requests.
-            target: The repository.
-            blob: The content.
+            client: Client for the registry.
+            target: Repository that gets the blob.
+            blob: Content of the blob.
             sent: Called with the number of bytes that were sent so far; it is smaller after a failed attempt.
-            source: Repository of the same registry that has the blob, which is asked to share it. None: there is none.
+            source: Repository of the same registry that has the blob and is asked to share it, if any.
         """
         self._client = client
         self._target = target
@@ -190,23 +190,21 @@ class Upload:
         """
         attempts, most, is_there = Attempts(self._client.retries), 0, False
         digest = None if self._is_whole else self._blob.digest
+        # The repository may have the blob, for example from an attempt whose response was lost.
+        head = blob_request("HEAD", self._target, self._blob.digest)
+        present = replace(head, scopes=self._request.scopes, repeated=False)
         with _turn(self._target, self._blob.digest), upload_session(self._target, digest) as self._session:
             while not is_there:
                 try:
-                    is_there = self._is_there() or self._attempt()
+                    is_there = self._client.send(present).status != 404 or self._attempt()
                 except ImageError as error:
                     if self._confirmed > most:
                         attempts.failed, most = 0, self._confirmed
                     attempts.wait(error)
             self._session.keep(None)
 
-    def _is_there(self) -> bool:
-        """Return whether the repository has the blob, maybe of an attempt of which only the response was lost."""
-        request = blob_request("HEAD", self._target, self._blob.digest)
-        return self._client.send(replace(request, scopes=self._request.scopes, repeated=False)).status != 404
-
     def _attempt(self) -> bool:
-        """Send what the registry does not have. Return True: it has the blob then."""
+        """Send the rest of the blob, and return True: the registry has the blob then."""
         offset = None if self._is_whole else self._offset()
         is_resumed = bool(offset)
         if offset is None:
@@ -217,8 +215,11 @@ class Upload:
         while not self._is_whole and offset < self._blob.size:
             offset = self._send_chunk(offset)
             self._confirmed = max(self._confirmed, offset)
+        location = self._session.location or ""
+        url = f"{location}{'&' if '?' in location else '?'}digest={quote(self._blob.digest)}"
         try:
-            self._complete(offset)
+            self._send("PUT", url, part=(offset, self._blob.size), expected=(200, 201, 204), timeout_s=_FINISH_S)
+            self._sent(self._blob.size)
         except RegistryError as error:
             if error.status in _LOST or (is_resumed and error.status == 400):
                 # The registry does not have the upload any more, or what an earlier attempt had sent was damaged.
@@ -229,7 +230,7 @@ class Upload:
         return True
 
     def _offset(self) -> int | None:
-        """Return how much the registry has of an upload that was begun. None: it has no such upload."""
+        """Return how many bytes the registry has of an upload that was begun, or None without such an upload."""
         if self._session.location is None:
             return None
         try:
@@ -267,7 +268,7 @@ class Upload:
         if "Location" not in answer.headers:
             raise ImageError(
                 f"registry {self._target.registry}: began an upload without a Location, asked for "
-                f"{self._request.what}; this is no registry, or a proxy removes headers"
+                f"{self._request.what}; the server is not a container registry, or a proxy removes headers"
             )
         least = answer.headers.get("OCI-Chunk-Min-Length", "")
         self._chunk = max(self._client.chunk, int(least) if least.isdigit() else 0)
@@ -288,7 +289,7 @@ class Upload:
         # Some registries do not say what they have.
         reached = end if found is None else min(found, end)
         if reached <= offset:
-            nothing = f"registry {self._target.registry}: took nothing of a chunk of blob {self._blob.digest}"
+            nothing = f"registry {self._target.registry}: stored no byte of a chunk of blob {self._blob.digest}"
             raise self._begun_again(nothing, whole=True)
         return reached
 
@@ -298,20 +299,10 @@ class Upload:
         self._is_whole = self._is_whole or whole
         return ImageError(message, retryable=True)
 
-    def _complete(self, offset: int) -> None:
-        location = self._session.location or ""
-        url = f"{location}{'&' if '?' in location else '?'}digest={quote(self._blob.digest)}"
-        self._send("PUT", url, part=(offset, self._blob.size), expected=(200, 201, 204), timeout_s=_FINISH_S)
-        self._sent(self._blob.size)
-
     def _send(self, method: str, url: str, part: tuple[int, int] | None = None, **changes: Any) -> RegistryAnswer:
         """Send a request of the upload and keep the address at which it continues.
 
-        Args:
-            method: Method of the request.
-            url: Its address.
-            part: Begin and end of the part of the blob that is sent. None: none is.
-            changes: Other fields of the request.
+        `part` is the begin and the end of the part of the blob to send, `changes` are other fields of the request.
         """
         if part is not None:
             begin, length = part[0], part[1] - part[0]
@@ -325,7 +316,7 @@ class Upload:
 
 
 def _end(answer: RegistryAnswer) -> int | None:
-    """Return the number of bytes that the header `Range` confirms. None: it says nothing.
+    """Return the number of bytes that the header `Range` confirms, or None without that header.
 
     The range of one byte, `0-0`, is also sent for none.
     """
@@ -348,7 +339,7 @@ class UploadSession:
                 self.location = found if isinstance(found, str) else None
 
     def keep(self, location: str | None) -> None:
-        """Keep an address. None: forget it, so that the next attempt begins again."""
+        """Keep an address; None makes the next attempt begin again."""
         self.location = location
         if self._file is None:
             return

@@ -1,1 +1,1 @@
-"""What a job, its options and its values may be; every problem at once."""
+"""Rules for a job, its options and its values; all problems at once."""

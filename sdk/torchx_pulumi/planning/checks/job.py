@@ -112,7 +112,9 @@ def _check_env(path: str, role: RoleSpec) -> Iterator[Problem]:
         for name, value in getattr(role, field).items():
             where = f"{path}.{field}[{shown(name)}]"
             if not names.is_env_name(name):
-                yield Problem(where, "is no name of a variable: letters, digits, '_', '-' and '.', no digit first")
+                yield Problem(
+                    where, "must be the name of a variable: letters, digits, '_', '-' and '.', no digit first"
+                )
             yield from _check_variable(where, value) if field == "env" else _check_secret(where, value)
     for name in role.env:
         if name in role.secret_env:
@@ -134,11 +136,9 @@ def _check_variable(path: str, value: str) -> Iterator[Problem]:
 def _check_secret(path: str, ref: SecretRef) -> Iterator[Problem]:
     # A password in the place of a name or a key is a frequent mistake, so that no message repeats them.
     if not names.is_dns_subdomain(ref.name):
-        yield Problem(
-            f"{path}.name", "is no name of a Secret, must be of a-z, 0-9, '-' and '.', at most 253 characters"
-        )
+        yield Problem(f"{path}.name", "must be the name of a Secret: a-z, 0-9, '-' and '.', at most 253 characters")
     if not ref.key or len(ref.key) > 253 or not set(ref.key) <= _SECRET_KEY_LETTERS:
-        yield Problem(f"{path}.key", "is no key of a Secret, must be of letters, digits, '-', '_' and '.'")
+        yield Problem(f"{path}.key", "must be the key of a Secret: letters, digits, '-', '_' and '.'")
 
 
 def _check_replicas(path: str, role: RoleSpec) -> Iterator[Problem]:
@@ -173,7 +173,7 @@ def _check_resource(path: str, resource: ResourceSpec) -> Iterator[Problem]:
     for name, count in resource.devices.items():
         where = f"{path}.devices[{shown(name)}]"
         if not names.is_qualified_name(name) or not ("/" in name or name.startswith("hugepages-")):
-            yield Problem(where, "is no name of a device, which looks like vpc.amazonaws.com/efa")
+            yield Problem(where, "must be the name of a device, like vpc.amazonaws.com/efa")
         if count < 0:
             yield Problem(where, f"{amount(count)}, must be a count, 0 or more")
     if labels.INSTANCE_TYPE in resource.capabilities:
@@ -186,7 +186,7 @@ def _check_ports(path: str, ports: Mapping[str, int]) -> Iterator[Problem]:
     for name, port in ports.items():
         where = f"{path}[{shown(name)}]"
         if not names.is_port_name(name):
-            yield Problem(where, "is no port name: at most 15 of a-z, 0-9 and single inner dashes, with a letter")
+            yield Problem(where, "must be a port name: at most 15 of a-z, 0-9 and single inner dashes, with a letter")
         if not is_port(port):
             yield Problem(where, f"{amount(port)}, must be 1 to 65535", rule="port")
 
@@ -200,24 +200,17 @@ def _check_mounts(path: str, mounts: Sequence[MountSpec]) -> Iterator[Problem]:
             known = ", ".join(MOUNT_KINDS)
             yield Problem(where, f"is of unknown kind {shown(mount.kind)}, must be {known}", rule="mount")
             continue
-        yield from _check_mount(where, mount)
+        yield from (check_object_name if mount.kind == "secret" else check_text)(f"{where}.src", mount.src)
+        if mount.kind in ("bind", "device") and ".." in mount.src.split("/"):
+            yield Problem(f"{where}.src", f"{found(mount.src)}, must not contain '..'")
+        yield from check_text(f"{where}.dst", mount.dst)
+        if mount.kind == "device" and not set(mount.permissions) <= set("rwm"):
+            yield Problem(f"{where}.permissions", f"{found(mount.permissions)}, must be any of r, w and m")
         if mount.dst in taken:
             yield Problem(
                 f"{where}.dst", f"{found(mount.dst)}, where {taken[mount.dst]} is mounted; choose another path"
             )
         taken.setdefault(mount.dst, where)
-
-
-def _check_mount(path: str, mount: MountSpec) -> Iterator[Problem]:
-    if mount.kind == "secret":
-        yield from check_object_name(f"{path}.src", mount.src)
-    else:
-        yield from check_text(f"{path}.src", mount.src)
-    if mount.kind in ("bind", "device") and ".." in mount.src.split("/"):
-        yield Problem(f"{path}.src", f"{found(mount.src)}, must not contain '..'")
-    yield from check_text(f"{path}.dst", mount.dst)
-    if mount.kind == "device" and not set(mount.permissions) <= set("rwm"):
-        yield Problem(f"{path}.permissions", f"{found(mount.permissions)}, must be any of r, w and m")
 
 
 def _check_node_selector(path: str, role: RoleSpec) -> Iterator[Problem]:

@@ -28,6 +28,6 @@ def check_shared_options(options: Options) -> Iterator[Problem]:
 
 
 def check_amount(option: str, value: int | None) -> Iterator[Problem]:
-    """An amount that may be unset."""
+    """Check an amount that may be unset."""
     if value is not None and not 0 <= value <= MAX_INT32:
         yield Problem(f"options.{option}", f"{found(value)}, must be a whole number, 0 or more, or unset")

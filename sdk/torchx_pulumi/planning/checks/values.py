@@ -28,7 +28,7 @@ def check_keys(path: str, mapping: Iterable[str]) -> Iterator[Problem]:
     for key in mapping:
         if not names.is_qualified_name(key):
             yield Problem(
-                f"{path}[{shown(key)}]", "is no valid key: [prefix/]name, name of letters, digits, '-', '_' and '.'"
+                f"{path}[{shown(key)}]", "must be [prefix/]name, with a name of letters, digits, '-', '_' and '.'"
             )
 
 
@@ -81,7 +81,7 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 def found(value: object) -> str:
-    """Return what was found, for a message.
+    """Return the found value for a message.
 
     >>> found("x"), found(None)
     ("is 'x'", 'is not set')
@@ -92,7 +92,7 @@ def found(value: object) -> str:
 def shown(value: object) -> str:
     """Return a text, a number or a truth value for a message, at most 80 characters; of anything else its type.
 
-    What is in a mapping or in a list may be a secret, so that it is not repeated.
+    The items of a mapping or a list may be secrets and are not repeated.
 
     >>> shown("x"), shown({"password": "x"}), shown(["x"])
     ("'x'", 'of type dict', 'of type list')
@@ -108,7 +108,7 @@ def shown(value: object) -> str:
 
 
 def amount(value: object) -> str:
-    """Return what was found in place of a number. A text is not shown, because it may be a secret.
+    """Return the value found in place of a number, for a message. A text is not shown, because it may be a secret.
 
     >>> amount(-1), amount("hunter22")
     ('is -1', 'is of type str')
@@ -117,7 +117,7 @@ def amount(value: object) -> str:
 
 
 def typed(value: object) -> str:
-    """Return what was found of a value that may be a secret: its type alone.
+    """Return the type of a value that may be a secret, for a message.
 
     >>> typed("hunter22"), typed(None)
     ('is of type str', 'is not set')

@@ -55,6 +55,9 @@ def _variant(
         render=lambda plan: [render(plan)],
         observe=observe_app_wrapper(kind),
         read=read_status,
+        describe=describe_mcad,
+        replica_messages=REPLICA_MESSAGES,
+        diagnose=diagnose_mcad,
         pod_name=pod_name,
         service=lambda plan: plan.job_name,
         pod_groups=lambda plan, roles, _uid: (
@@ -115,10 +118,7 @@ BACKEND = SchedulerBackend(
     check_size=check_size,
     warnings=mcad_warnings,
     rank0_env=hosts_env,
-    describe=describe_mcad,
-    replica_messages=REPLICA_MESSAGES,
     diagnose_refusal=diagnose_refusal,
-    diagnose=diagnose_mcad,
     kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
     explaining_kinds=tuple(
         (kind, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}) for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)

@@ -47,7 +47,7 @@ def check_mcad_options(options: MCADOptions) -> Iterator[Problem]:
 
 
 def _check_version(options: MCADOptions) -> Iterator[Problem]:
-    """Refuse what the chosen controller would not read."""
+    """Refuse options that the chosen controller does not read."""
     if options.api_version == AppWrapperVersion.V1BETA2:
         for field in ("requeuing_time_s", "requeuing_max_time_s", "requeuing_growth"):
             if getattr(options, field) is not None:
@@ -68,7 +68,7 @@ def _check_version(options: MCADOptions) -> Iterator[Problem]:
 def check_mcad_launch(
     spec: JobSpec, options: MCADOptions, app_id: object, _tasks: Mapping[str, int]
 ) -> Iterator[Problem]:
-    """Check what only shows with job and options together."""
+    """Check the rules for job and options together."""
     yield from check_mcad_app_id(app_id, options)
     for index, role in enumerate(spec.roles):
         if role.min_replicas is not None and role.min_replicas != role.num_replicas:
@@ -80,7 +80,7 @@ def check_mcad_launch(
 
 
 def check_mcad_app_id(app_id: object, _options: MCADOptions) -> Iterator[Problem]:
-    """An app id names the AppWrapper, a label, and the Service that replicas find each other by."""
+    """Check an app id, which names the AppWrapper, a label, and the Service by which replicas find each other."""
     if not is_text(app_id) or not names.is_service_name(app_id):
         yield Problem(
             "app_id",
@@ -90,7 +90,7 @@ def check_mcad_app_id(app_id: object, _options: MCADOptions) -> Iterator[Problem
 
 
 def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
-    """Return what the user should know about a job that passed the checks."""
+    """Return hints for the user about a job that passed the checks."""
     retries = {role.name: role.max_retries for role in spec.roles}
     least, replicas = min(retries.values()), sum(role.num_replicas for role in spec.roles)
     said = []

@@ -1,4 +1,4 @@
-"""What AppWrappers need of a cluster: kinds, a coscheduler and permissions."""
+"""The needs of AppWrappers of a cluster: kinds, a coscheduler and permissions."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
 
 
 def permissions(cluster: Reader) -> Sequence[Permission]:
-    """Return the permissions that AppWrappers need, in the versions that the cluster serves. Empty: it serves none."""
+    """Return the permissions that AppWrappers need, in the versions that the cluster serves."""
     served = [of_app_wrapper(kind) for kind in CONTROLLERS if cluster.serves(kind)]
     return tuple(dict.fromkeys(permission for each in served for permission in each))
 
 
 def absent(cluster: Reader, options: MCADOptions) -> list[Problem]:
-    """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
+    """Return what the cluster lacks for the scheduler; empty if a job can be created."""
     problems: list[Problem] = []
     kind = next(kind for kind, (api, _) in CONTROLLERS.items() if options.api_version == api)
     if not cluster.serves(kind):
@@ -86,7 +86,7 @@ def named_objects(options: MCADOptions) -> list[NamedObject]:
 
 
 def discover(cluster: Reader, options: MCADOptions, unset: Collection[str]) -> MCADOptions:
-    """Return options with the API of PodGroups that the coscheduler of the cluster reads, where it was not set.
+    """Return options whose unset API of PodGroups is the one that the coscheduler of the cluster reads.
 
     Raises:
         ClusterError: The cluster does not answer.

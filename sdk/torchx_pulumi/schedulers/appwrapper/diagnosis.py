@@ -1,12 +1,13 @@
-"""Why an AppWrapper does not run: who is before it in the queue, what it requests, and what holds it back."""
+"""Why an AppWrapper does not run: its place in the queue, its requests, and its obstacles."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.model.object_fields import is_being_deleted, latest, mapping_at, number_at, text_at, time_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper, wrapped_objects
@@ -14,7 +15,6 @@ from torchx_pulumi.schedulers.diagnosis.evidence import (
     MAX_NEIGHBOURS,
     MAX_OBJECTS,
     Evidence,
-    Observed,
     absent_controller,
     key_of,
     ref,
@@ -60,7 +60,7 @@ def diagnose_refusal(message: str) -> Diagnosis | None:
 
 
 def describe_mcad(evidence: Evidence) -> str | None:
-    """Return what an AppWrapper says about itself, in one line. None: nothing but the reason."""
+    """Return what an AppWrapper says about itself in one line, or None if it is only the reason."""
     status, job_object = evidence.status, evidence.job_object
     if job_object is None:
         return None
@@ -93,7 +93,7 @@ def _failure(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus]) -> str:
 
 
 def _reported(wrapper: AppWrapper) -> str:
-    """Return what the controller reports, in one line."""
+    """Return the controller's report in one line."""
     if wrapper.phase is None:
         return f"submitted; {wrapper.controller} has not taken it up yet"
     return f"{wrapper.controller} reports {wrapper.phase!r}"
@@ -120,17 +120,12 @@ def find_waits(
     wrapper: AppWrapper,
     otherwise: Reason,
     replicas: Sequence[ReplicaStatus],
-    pod_groups: Sequence[Mapping[str, Any]],
-    events: Sequence[Mapping[str, Any]],
+    pod_groups: Sequence[Observed],
+    events: Sequence[Observed],
 ) -> list[tuple[Reason, str]]:
-    """Return what a job waits for by all of its objects, the most specific first. Empty: they do not say.
+    """Return what a job waits for by all of its objects, the most specific first.
 
-    Args:
-        wrapper: The AppWrapper.
-        otherwise: Reason for warnings of unknown kinds.
-        replicas: All replicas.
-        pod_groups: The observed PodGroups.
-        events: The observed events.
+    A warning of an unknown kind has the reason `otherwise`.
     """
     found: list[tuple[Reason, str]] = []
     for reasons in (STUCK, (Reason.UNSCHEDULABLE,), (Reason.STARTING,)):
@@ -152,7 +147,7 @@ def find_waits(
     return found
 
 
-def _warnings(events: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
+def _warnings(events: Sequence[Observed]) -> Iterable[tuple[str, str]]:
     """Return the most specific warning of each kind among the events, the newest kind first."""
     warnings = [event for event in events if text_at(event, "type") == "Warning" and text_at(event, "message")]
     best: dict[str, str] = {}
@@ -163,7 +158,7 @@ def _warnings(events: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
     return best.items()
 
 
-def _age(event: Mapping[str, Any]) -> str:
+def _age(event: Observed) -> str:
     time = latest(time_at(event, key) for key in ("lastTimestamp", "eventTime"))
     return "" if time is None else time.isoformat()
 
@@ -190,7 +185,7 @@ def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
 
 
 def _place_in_queue(evidence: Evidence, job_object: Observed) -> Diagnosis:
-    """Return the place of an AppWrapper in MCAD's queue, and what is before it."""
+    """Return the place of an AppWrapper in MCAD's queue, and the AppWrappers before it."""
     others = [one for one in evidence.neighbours if key_of(one) != key_of(job_object) and not is_being_deleted(one)]
     queued = [one for one in others if text_at(one, "status", "state") in ("Pending", None)]
     before = sorted((one for one in queued if _order(one) < _order(job_object)), key=_order)

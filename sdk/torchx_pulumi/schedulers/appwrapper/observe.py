@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
 
 from torchx_pulumi.kube import PodReader, run_concurrently
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.model.status import JobStatus, Reason
 from torchx_pulumi.schedulers.appwrapper.cluster_checks import GET_COSCHEDULERS_GROUP, LIST_APP_WRAPPERS
 from torchx_pulumi.schedulers.appwrapper.objects import SIGS_POD_GROUP, X_K8S_POD_GROUP
@@ -82,7 +81,7 @@ def observe_app_wrapper(kind: Kind) -> Observe:
     return observe
 
 
-def _pod_groups_in(cluster: PodReader, namespace: str, wrapped: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:
+def _pod_groups_in(cluster: PodReader, namespace: str, wrapped: Sequence[Observed]) -> Iterator[Manifest]:
     for item in wrapped:
         kind = POD_GROUPS.get(text_at(item, "apiVersion") or "")
         if kind is None:
@@ -101,7 +100,7 @@ def read_status(observed: ObservedObjects) -> JobStatus:
 def _explain_wait(
     cluster: PodReader, kind: Kind, namespace: str, observed: ObservedObjects, status: JobStatus
 ) -> ObservedObjects:
-    """Read what can explain why an AppWrapper waits: nodes and the other AppWrappers."""
+    """Read the objects that can explain why an AppWrapper waits: nodes and the other AppWrappers."""
     if status.state not in WAITS:
         return observed
     pending = text_at(observed.job_object, "status", "state") == "Pending"

@@ -13,9 +13,9 @@ class PodGroupVersion(str, Enum):
     """API of the PodGroups that a coscheduler reads."""
 
     X_K8S = "scheduling.x-k8s.io/v1alpha1"
-    """What scheduler-plugins have served since v0.24."""
+    """API of scheduler-plugins since v0.24."""
     SIGS = "scheduling.sigs.k8s.io/v1alpha1"
-    """What older ones serve, and what TorchX writes."""
+    """API of older ones, which TorchX writes."""
 
 
 class AppWrapperVersion(str, Enum):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.model.object_fields import at, items_at, latest, mapping_at, number_at, text_at, time_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers.appwrapper.objects import KUEUE_QUEUE, RETRY_LIMIT
 from torchx_pulumi.schedulers.pods.status import UNREADABLE, Outcome
@@ -46,7 +47,7 @@ class AppWrapper:
     """One AppWrapper as observed."""
 
     controller: str
-    """What messages call its controller."""
+    """Name of its controller in messages."""
     ends_by_pods: bool
     """Its pods show the end while it says that it runs (v1beta1). False: its phase does (v1beta2)."""
     phase: str | None
@@ -55,8 +56,8 @@ class AppWrapper:
     """State before its pods are considered."""
     reason: Reason
     said: str
-    """What the controller says about its state, in one line. Empty: nothing."""
-    templates: tuple[Mapping[str, Any], ...]
+    """Statement of the controller about its state, in one line. Empty: there is none."""
+    templates: tuple[Observed, ...]
     """The pods that it wraps, in rank order."""
     counts: Mapping[JobState, int]
     """Number of pods by state. Empty: the controller does not count them."""
@@ -65,9 +66,9 @@ class AppWrapper:
     limit: int
     """How often it may be started again."""
     admitted: bool | None
-    """It may create its pods. None: not known."""
+    """Whether it may create its pods, if known."""
     waits: tuple[tuple[Reason, str], ...]
-    """What it waits for by its own conditions, the most specific first."""
+    """Waits by its own conditions, the most specific first."""
     changed_at: datetime | None
     """When its newest condition changed."""
 
@@ -77,20 +78,20 @@ class AppWrapper:
         return self.restarts < self.limit
 
 
-def read_app_wrapper(observed: Mapping[str, Any]) -> AppWrapper:
+def read_app_wrapper(observed: Observed) -> AppWrapper:
     """Return the fields of an AppWrapper of either version."""
     version = (text_at(observed, "apiVersion") or "").rpartition("/")[2]
     by_operator = version == "v1beta2" or at(observed, "spec", "components") is not None
     return _read_v1beta2(observed) if by_operator else _read_v1beta1(observed)
 
 
-def wrapped_objects(observed: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+def wrapped_objects(observed: Observed | None) -> list[Observed]:
     """Return the objects that an AppWrapper of either version creates."""
     v1beta1 = [mapping_at(item, "generictemplate") for item in items_at(observed, "spec", "resources", "GenericItems")]
     return v1beta1 + [mapping_at(item, "template") for item in items_at(observed, "spec", "components")]
 
 
-def _read_v1beta1(observed: Mapping[str, Any]) -> AppWrapper:
+def _read_v1beta1(observed: Observed) -> AppWrapper:
     status = mapping_at(observed, "status")
     phase, queue_state = text_at(status, "state"), text_at(status, "queuejobstate")
     last = _last_condition(status, "lastUpdateMicroTime", "lastTransitionMicroTime")
@@ -134,7 +135,7 @@ def _read_v1beta1(observed: Mapping[str, Any]) -> AppWrapper:
     )
 
 
-def _read_v1beta2(observed: Mapping[str, Any]) -> AppWrapper:
+def _read_v1beta2(observed: Observed) -> AppWrapper:
     status = mapping_at(observed, "status")
     phase = text_at(status, "phase")
     conditions = {text_at(condition, "type"): condition for condition in items_at(status, "conditions")}
@@ -174,33 +175,33 @@ def _read_v1beta2(observed: Mapping[str, Any]) -> AppWrapper:
     )
 
 
-def kueue_queue(observed: Mapping[str, Any] | None) -> str | None:
-    """Return the queue of Kueue that admits an AppWrapper. None: Kueue does not manage it."""
+def kueue_queue(observed: Observed | None) -> str | None:
+    """Return the queue of Kueue that admits an AppWrapper, or None if Kueue does not manage it."""
     return text_at(observed, "metadata", "labels", KUEUE_QUEUE)
 
 
-def _outcome(observed: Mapping[str, Any], phase: str | None, phases: Mapping[str, Outcome]) -> Outcome:
+def _outcome(observed: Observed, phase: str | None, phases: Mapping[str, Outcome]) -> Outcome:
     if phase is None and text_at(observed, "metadata", "name"):
         return JobState.SUBMITTED, Reason.SUBMITTED
     return phases.get(phase or "", UNREADABLE)
 
 
-def _pod_templates(observed: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+def _pod_templates(observed: Observed) -> tuple[Observed, ...]:
     return tuple(template for template in wrapped_objects(observed) if text_at(template, "kind") == "Pod")
 
 
-def _last_condition(status: Mapping[str, Any], *times: str) -> Mapping[str, Any]:
+def _last_condition(status: Observed, *times: str) -> Observed:
     """Return the condition that changed last; the last in the list where several did."""
     conditions = items_at(status, "conditions")
     newest = latest(_time_of(condition, *times) for condition in conditions)
     return next((one for one in reversed(conditions) if _time_of(one, *times) == newest), {})
 
 
-def _time_of(condition: Mapping[str, Any], *times: str) -> datetime | None:
+def _time_of(condition: Observed, *times: str) -> datetime | None:
     return latest(time_at(condition, time) for time in times)
 
 
-def _said(queue_state: str | None, condition: Mapping[str, Any]) -> str:
+def _said(queue_state: str | None, condition: Observed) -> str:
     """Return a condition in one line: `Backoff: AppWrapperNotRunnable: Insufficient resources`."""
     words = [queue_state or text_at(condition, "type"), text_at(condition, "reason"), text_at(condition, "message")]
     known = [word.strip().rstrip(".") for word in words if word]

@@ -1,7 +1,7 @@
 """From an observed AppWrapper, of either version, and its pods to the status of the job.
 
 The end of v1beta2 is its phase. The end of v1beta1 is its phase too, and while it says that it runs, the end of all
-pods that it may not start again. What is read with a deletionTimestamp is no end.
+pods that it may not start again. An object with a deletionTimestamp shows no end.
 
 Order of trust: container statuses, conditions of pods, what the AppWrapper says about its pods, its own conditions,
 PodGroups, events. Messages are in `appwrapper.diagnosis`.
@@ -9,10 +9,10 @@ PodGroups, events. Messages are in `appwrapper.diagnosis`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from torchx_pulumi.model.object_fields import is_being_deleted, mapping_at, text_at, time_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STUCK, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.schedulers.appwrapper.diagnosis import find_waits
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, read_app_wrapper
@@ -29,10 +29,10 @@ from torchx_pulumi.schedulers.pods.status import (
 
 
 def read_mcad(
-    app_wrapper: Mapping[str, Any] | None,
-    pods: Iterable[Mapping[str, Any]] | None = (),
-    pod_groups: Iterable[Mapping[str, Any]] = (),
-    events: Iterable[Mapping[str, Any]] = (),
+    app_wrapper: Observed | None,
+    pods: Iterable[Observed] | None = (),
+    pod_groups: Iterable[Observed] = (),
+    events: Iterable[Observed] = (),
 ) -> JobStatus:
     """Return the status of an AppWrapper, v1beta1 (MCAD) or v1beta2 (its successor), without messages.
 
@@ -71,13 +71,10 @@ def read_mcad(
 
 
 def _read_outcome(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], pods: int | None, *, going: bool) -> Outcome:
-    """Return state and reason from what the AppWrapper says and what its pods show.
+    """Return state and reason by the AppWrapper and its pods.
 
-    Args:
-        wrapper: The AppWrapper.
-        replicas: Its replicas.
-        pods: Pods that were read. None: pods may not be read.
-        going: It is being deleted.
+    `pods` is the number of pods that were read, or None if pods may not be read. `going` says whether the AppWrapper is
+    being deleted.
     """
     state, reason = wrapper.state, wrapper.reason
     if going and wrapper.phase == "Deleted":
@@ -121,7 +118,7 @@ def _read_active(replicas: Sequence[ReplicaStatus], failed: Sequence[Reason]) ->
     return outcome
 
 
-def _read_roles(wrapper: AppWrapper, pods: Sequence[Mapping[str, Any]], state: JobState) -> tuple[RoleStatus, ...]:
+def _read_roles(wrapper: AppWrapper, pods: Sequence[Observed], state: JobState) -> tuple[RoleStatus, ...]:
     """Return every replica that the AppWrapper wraps, with or without a pod."""
     if not wrapper.templates:
         return group_pods(pods)

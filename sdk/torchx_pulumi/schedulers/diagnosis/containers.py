@@ -1,4 +1,4 @@
-"""What is wrong with one container: how it ended, or why it does not start."""
+"""The problem of one container: how it ended, or why it does not start."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STOP_CODES, Reason
-from torchx_pulumi.schedulers.diagnosis.evidence import Observed, PodProblem
+from torchx_pulumi.schedulers.diagnosis.evidence import PodProblem
 from torchx_pulumi.schedulers.pods.containers import (
     CRASH_LOOP,
     IMAGE_WAITS,
@@ -82,7 +83,7 @@ REASONS: Final = {
 
 
 def find_pull_error(reason: str, message: str) -> PullError | None:
-    """Return why an image cannot be pulled. None: the kubelet does not say.
+    """Return why an image cannot be pulled, or None if the kubelet does not say.
 
     Args:
         reason: The kubelet's waiting reason, for example `ErrImagePull`. Empty: the message is of an event.
@@ -112,7 +113,7 @@ UNKNOWN_PULL_ERROR: Final = PullError("the registry did not say why")
 
 
 def signal_name(code: int) -> str | None:
-    """Return the name of the signal that an exit code stands for. None: it stands for none.
+    """Return the name of the signal that an exit code stands for, or None for any other code.
 
     >>> signal_name(137), signal_name(3)
     ('SIGKILL', None)
@@ -124,12 +125,9 @@ def signal_name(code: int) -> str | None:
 
 
 def find_container_problem(container: Container, events: Sequence[Observed], log: str = "") -> PodProblem | None:
-    """Return what is wrong with a container. None: nothing.
+    """Return the problem of a container, or None if it has none.
 
-    Args:
-        container: Its observed state.
-        events: Events of its pod.
-        log: The end of its log, for a container that failed and wrote no termination message.
+    `events` are those of its pod. `log` is the end of the log of a container that failed without a termination message.
     """
     if container.waiting in IMAGE_WAITS:
         return _image_problem(container, events)
@@ -188,13 +186,11 @@ def refused_container(message: str) -> PodProblem:
 def termination_problem(container: Container, end: Termination, log: str = "") -> PodProblem:
     """Return the problem of a container whose run ended with an exit code other than 0.
 
-    Args:
-        container: Its observed state.
-        end: The end of that run.
-        log: The end of its log, for a container that wrote no termination message.
+    `log` is the end of its log, if it wrote no termination message.
     """
     code = end.exit_code or 0
-    lines = _last_lines(end.message or log)
+    written = [line.rstrip() for line in (end.message or log).strip().splitlines()]
+    lines = "\n".join(written[-MAX_LAST_LINES:])[-MAX_LAST_CHARACTERS:]
     reason = Reason.SIDECAR_FAILED if container.sidecar else Reason.INIT_FAILED if container.init else Reason.EXIT_CODE
     other = repr(container.name) if reason is not Reason.EXIT_CODE and container.name else None
     suffix = f" (container {other})" if other else ""
@@ -229,8 +225,3 @@ def _exit_advice(code: int, container: str | None) -> str:
         return "correct the entrypoint: the shell found no such program, or may not run it"
     which = f" of container {container}" if container else ""
     return f"read the log{which}: the last lines say what the program complained about"
-
-
-def _last_lines(text: str) -> str:
-    lines = [line.rstrip() for line in text.strip().splitlines()]
-    return "\n".join(lines[-MAX_LAST_LINES:])[-MAX_LAST_CHARACTERS:]

@@ -1,4 +1,4 @@
-"""The observed objects of a run, the input of a diagnosis, and what it finds out about single pods. Data only."""
+"""The observed objects of a run, which are the input of a diagnosis, and the problems of single pods. Data only."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import text_at, time_at
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.model.status import Diagnosis, JobStatus, ObjectRef, Reason
-
-Observed = Mapping[str, Any]
 
 PATIENCE: Final = timedelta(seconds=60)
 """Time within which a controller or a scheduler acts on a new object."""
@@ -29,7 +27,7 @@ MAX_NEIGHBOURS: Final = 5
 
 
 Expected = Mapping[str, Sequence[str]] | None
-"""Role name to the names of its pods in rank order, all of which were created. None: not known."""
+"""Role name to the names of its created pods in rank order, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +41,7 @@ class ObservedObjects:
     rows: Mapping[str, PodRow] | None = None
     """All pods in short, by name, where there are too many to read each. None: `pods` has all."""
     version: str | None = None
-    """`metadata.resourceVersion` of the list of pods. None: not known."""
+    """`metadata.resourceVersion` of the list of pods, if known."""
     listed: bool = True
     """False: pods may not be listed, and `pods` has only those that were requested by name."""
     expected: Expected = None
@@ -52,11 +50,11 @@ class ObservedObjects:
     events: Sequence[Manifest] = ()
     """Events of these objects that can explain why the run waits."""
     queues: Sequence[Manifest] | None = None
-    """The queue of the run; empty where it does not exist. None: not read."""
+    """The queue of the run, if read; empty if it does not exist."""
     neighbours: Sequence[Manifest] = ()
     """Other objects that wait or run in the same queue."""
     nodes: Sequence[Manifest] | None = None
-    """All nodes. None: not read."""
+    """All nodes, if read."""
     at: datetime | None = None
     """When the cluster was read; aware. None: the objects are not from a cluster."""
     last_lines: Mapping[str, str] = field(default_factory=dict)
@@ -64,7 +62,7 @@ class ObservedObjects:
 
     @property
     def uid(self) -> str | None:
-        """Return the uid of the job object. None: it does not exist."""
+        """Return the uid of the job object, or None if it does not exist."""
         return text_at(self.job_object, "metadata", "uid")
 
     @property
@@ -84,15 +82,13 @@ class ObservedObjects:
 class Evidence(ObservedObjects):
     """The observed objects of one run, and its status without messages."""
 
-    scheduler: str
-    """Name of the scheduler backend."""
     status: JobStatus
 
     @classmethod
-    def of(cls, observed: ObservedObjects, *, scheduler: str, status: JobStatus, now: datetime | None) -> Evidence:
+    def of(cls, observed: ObservedObjects, *, status: JobStatus, now: datetime | None) -> Evidence:
         """Return the evidence of observed objects; `now` None is the time when they were read."""
         values = {one.name: getattr(observed, one.name) for one in fields(observed)}
-        return cls(**{**values, "at": now or observed.at}, scheduler=scheduler, status=status)
+        return cls(**{**values, "at": now or observed.at}, status=status)
 
     def is_old(self, found: Observed | None) -> bool:
         """Return whether an object has existed for longer than a controller takes to act on it."""
@@ -102,7 +98,7 @@ class Evidence(ObservedObjects):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodProblem:
-    """What is wrong with one pod."""
+    """The problem of one pod."""
 
     reason: Reason
     what: str

@@ -5,24 +5,32 @@ The only writer of explanations: messages of a status, of its replicas and its c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from torchx_pulumi.model.status import Condition, Diagnosis, JobState, JobStatus
+from torchx_pulumi.model.status import Condition, Diagnosis, JobState, JobStatus, Reason
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, PodProblem
 from torchx_pulumi.schedulers.diagnosis.messages import explain_status, with_replica_messages
 from torchx_pulumi.schedulers.diagnosis.pods import diagnose_pods, in_one_line
 from torchx_pulumi.schedulers.diagnosis.ranking import CAUSES, diagnose_status, rank
-from torchx_pulumi.schedulers.registry import find_backend
 
 
-def explain(evidence: Evidence) -> JobStatus:
-    """Return the status with messages and diagnoses; reason and message are those of the first diagnosis."""
-    backend, pods_read = find_backend(evidence.scheduler), evidence.pods is not None
-    status = with_replica_messages(evidence.status, pods_read=pods_read, words=backend.replica_messages)
+def explain(
+    evidence: Evidence,
+    *,
+    describe: Callable[[Evidence], str | None],
+    diagnose: Callable[[Evidence], Iterator[Diagnosis]],
+    replica_messages: Mapping[Reason, str],
+) -> JobStatus:
+    """Return the status with messages and diagnoses. Reason and message are those of the first diagnosis.
+
+    The parameters after the first are the fields of `protocol.Variant`.
+    """
+    pods_read = evidence.pods is not None
+    status = with_replica_messages(evidence.status, pods_read=pods_read, words=replica_messages)
     evidence = replace(evidence, status=status)
-    words = backend.describe(evidence)
-    status = replace(status, message=explain_status(evidence, words))
-    diagnoses = _diagnose(replace(evidence, status=status))
+    status = replace(status, message=explain_status(evidence, describe(evidence)))
+    diagnoses = _diagnose(replace(evidence, status=status), diagnose)
     first = next(iter(diagnoses), None)
     reason, message = status.reason, status.message
     if first is not None and not (first.reason is reason and reason in CAUSES and CAUSES[reason].leads):
@@ -40,14 +48,14 @@ def explain(evidence: Evidence) -> JobStatus:
     return replace(status, reason=reason, message=message, conditions=conditions, diagnoses=diagnoses)
 
 
-def _diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
-    """Return why a run does not run or did not succeed, the most likely cause first. Empty: no problem was found."""
+def _diagnose(evidence: Evidence, by_scheduler: Callable[[Evidence], Iterator[Diagnosis]]) -> tuple[Diagnosis, ...]:
+    """Return why a run does not run or did not succeed, the most likely cause first."""
     if evidence.status.state is JobState.SUCCEEDED:
         return ()
     found: list[tuple[Diagnosis, PodProblem | None]] = []
     if evidence.status.state is not JobState.CANCELLED:
         found += diagnose_pods(evidence)
-        found += [(one, None) for one in find_backend(evidence.scheduler).diagnose(evidence)]
+        found += [(one, None) for one in by_scheduler(evidence)]
     own = diagnose_status(evidence, found=bool(found))
     if own is None:
         return rank(found)

@@ -1,4 +1,4 @@
-"""The message of a status: one line about the job and one about each replica, where no problem has been found."""
+"""The message of a status: one line about the job and one about each replica, if no problem was found."""
 
 from __future__ import annotations
 
@@ -43,12 +43,7 @@ COUNTED: Final = "so many pods of its task the scheduler counts so; it does not 
 
 
 def explain_status(evidence: Evidence, words: str | None) -> str:
-    """Return the message of a job.
-
-    Args:
-        evidence: What was observed; the replicas have their messages.
-        words: What the scheduler's own objects say. None: nothing.
-    """
+    """Return the message of a job whose replicas have theirs; `words` is a statement of the scheduler's own objects."""
     status, replicas = evidence.status, evidence.status.replicas
     if is_being_deleted(evidence.job_object) and not status.state.terminal:
         kind = text_at(evidence.job_object, "kind") or "Job"

@@ -1,6 +1,6 @@
-"""Whether pods fit on the nodes of a cluster when nothing else runs there, and which nodes those are.
+"""Room for pods on the nodes of a cluster when nothing else runs there.
 
-What is judged: labels, taints, cordons and amounts. What is not (affinity, volumes, topology) is left to the scheduler.
+Labels, taints, cordons and amounts are judged. Affinity, volumes and topology are left to the scheduler.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
-
-Observed = Mapping[str, Any]
+from torchx_pulumi.model.options import Observed
 
 SCALES: Final = {
     "": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
@@ -24,20 +23,20 @@ SCALES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What nodes have for pods that ask for the same."""
+    """The room of nodes for pods with equal requests."""
 
     pods: int
-    """Pods that were asked about."""
+    """Number of these pods."""
     fits: int
-    """How many of them have room at once when nothing else runs; at most `pods`."""
+    """Number of them that have room at once on empty nodes; at most `pods`."""
     could: tuple[str, ...]
     """Nodes that have room for one of them, by name."""
     why: str
-    """Why no node has, or not enough of them. Empty: they have."""
+    """Why too few nodes have room. Empty: enough have."""
 
 
 def amount(value: object) -> float:
-    """Read a quantity; what is none reads as 0.
+    """Read a quantity; any other value reads as 0.
 
     >>> amount("1500m"), amount("16G"), amount("2"), amount(None)
     (1.5, 16000000000.0, 2.0, 0.0)
@@ -62,7 +61,7 @@ def written_amount(resource: str, value: float) -> str:
 
 
 def requests_of(spec: Observed) -> dict[str, float]:
-    """Add up what the containers of a pod ask for; a limit without request counts as one."""
+    """Return the sum of the requests of a pod's containers; a limit without a request counts as one."""
     total: dict[str, float] = {}
     for container in items_at(spec, "containers"):
         asked = {**mapping_at(container, "resources", "limits"), **mapping_at(container, "resources", "requests")}

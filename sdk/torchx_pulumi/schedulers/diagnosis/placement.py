@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import Diagnosis, ObjectRef, Reason
 from torchx_pulumi.model.text import listed
-from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, MAX_OBJECTS, Evidence, Observed, ref
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, MAX_OBJECTS, Evidence, ref
 from torchx_pulumi.schedulers.diagnosis.nodes import find_room
 
 MAX_STATEMENTS: Final = 3
@@ -41,12 +42,9 @@ class Request:
 
 
 def request_of(evidence: Evidence, specs: Sequence[Observed], needed: int | None) -> Request:
-    """Return the request of a run; where its job object has no pod specs, those of its pods.
+    """Return the request of a run, by the specs of its job object or else of its pods.
 
-    Args:
-        evidence: What was observed.
-        specs: Specs of the job object.
-        needed: Pods that the job needs to start. None: all.
+    `needed` is the number of pods that the job needs to start, or None for all.
     """
     gangs = [*evidence.pod_groups, evidence.job_object]
     return Request(
@@ -57,7 +55,7 @@ def request_of(evidence: Evidence, specs: Sequence[Observed], needed: int | None
 
 
 def never_fits(evidence: Evidence, request: Request) -> str:
-    """Return why the run can never be placed. Empty: it can, or nodes were not read."""
+    """Return why the run can never be placed; empty if it can, or if nodes were not read."""
     if evidence.nodes is None:
         return ""
     spare = max(len(request.specs) - (request.needed or len(request.specs)), 0)
@@ -74,9 +72,9 @@ def diagnose_gang(
     """Yield why pods have no node, and why the gang waits for them.
 
     Args:
-        evidence: What was observed.
+        evidence: The observed objects.
         request: The pods that the run requests.
-        refused: What the scheduler says about gangs that it cannot place, with their PodGroups.
+        refused: Statements of the scheduler about gangs that it cannot place, with their PodGroups.
         events: Messages of the scheduler's events, for pods whose own messages hide the cause.
     """
     texts, objects = _unplaced(evidence)
@@ -129,10 +127,10 @@ def diagnose_placement(
     """Return why pods have no node.
 
     Args:
-        evidence: What was observed.
+        evidence: The observed objects.
         request: The pods that the run requests.
-        messages: What schedulers say about it, the most specific first.
-        objects: Where they say it.
+        messages: Statements of schedulers about it, the most specific first.
+        objects: Objects that these were read from.
     """
     never = never_fits(evidence, request)
     causes = dict.fromkeys(_cause(text) for text in messages if text)
@@ -200,7 +198,7 @@ def _advice(said: str, otherwise: str) -> str:
 
 
 def _unplaced(evidence: Evidence) -> tuple[list[str], list[ObjectRef]]:
-    """Return what schedulers say about pods that have no node, and these pods."""
+    """Return statements of schedulers about pods without a node, and these pods."""
     said: dict[str, None] = {}
     objects = []
     for pod in evidence.pods or ():

@@ -1,4 +1,4 @@
-"""What is wrong with the pods of a run, and with all pods that have the same problem."""
+"""The problems of the pods of a run, each once for all pods that have it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Final
 
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import items_at, text_at, time_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.schedulers.diagnosis.containers import find_container_problem, refused_container, termination_problem
-from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Evidence, Observed, PodProblem, ref
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Evidence, PodProblem, ref
 from torchx_pulumi.schedulers.pods.containers import (
     CRASH_LOOP,
     IMAGE_WAITS,
@@ -107,29 +108,17 @@ def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem]]:
         name = text_at(pod, "metadata", "name") or ""
         for problem in _find_problems(pod, by_pod[name], evidence, evidence.last_lines.get(name, "")):
             groups.setdefault((problem.reason, problem.what), []).append((pod, problem))
-    unread = _unread_phases(evidence)
+    # Whether pods failed, or wait, that were not read as a whole and may have the problem of others as well.
+    read = {text_at(pod, "metadata", "name") for pod in evidence.pods or ()}
+    short = [row for name, row in (evidence.rows or {}).items() if name not in read and row.status not in HEALTHY]
+    unread = {row.phase == "Failed" for row in short}
     for found in groups.values():
         least = "at least " if any((text_at(pod, "status", "phase") == "Failed") in unread for pod, _ in found) else ""
         yield _merge(found, evidence.pod_count, least)
 
 
-def _unread_phases(evidence: Evidence) -> set[bool]:
-    """Return whether pods failed, or wait, that were not read as a whole and may have the problem of others as well."""
-    if evidence.rows is None:
-        return set()
-    read = {text_at(pod, "metadata", "name") for pod in evidence.pods or ()}
-    return {
-        row.phase == "Failed" for row in evidence.rows.values() if row.status not in HEALTHY and row.name not in read
-    }
-
-
 def explain_row(row: PodRow, state: JobState) -> tuple[Reason, str]:
-    """Return reason and message of a replica whose pod was read in short.
-
-    Args:
-        row: The row of the pod.
-        state: State of the replica.
-    """
+    """Return reason and message of a replica in a state whose pod was read in short."""
     word = row.status.removeprefix("Init:")
     if state is JobState.RUNNING:
         return (Reason.CRASH_LOOP, NOT_READ.format(word)) if word == CRASH_LOOP else (Reason.RUNNING, "running")
@@ -150,14 +139,17 @@ def explain_row(row: PodRow, state: JobState) -> tuple[Reason, str]:
 
 
 def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
-    """Return reason and message of the replica whose pod this is.
-
-    Args:
-        pod: The observed pod.
-        state: State of the replica.
-    """
+    """Return reason and message of a replica in a state by its pod."""
     if state is JobState.FAILED:
-        return _explain_failed(pod)
+        # Its own reason comes first, then the first exit code: a condition may be a consequence.
+        problem, reason = next(_find_problems(pod)), Reason.FAILED
+        ends = ((one, one.ended) for one in read_containers(pod) if one.ended and one.ended.exit_code)
+        if text_at(pod, "status", "reason") in EVICTIONS:
+            reason = Reason.EVICTED
+        elif failed := next(ends, None):
+            problem = termination_problem(*failed)
+            reason = REPLICA_REASONS.get(problem.reason, problem.reason)
+        return reason, in_one_line(problem.what, problem.detail)
     problems = [find_container_problem(one, ()) for one in read_containers(pod) if one.waiting]
     stuck = next((problem for problem in problems if problem is not None and problem.reason in STUCK), None)
     if stuck is not None and state in (JobState.RUNNING, JobState.PENDING):
@@ -266,17 +258,6 @@ def _pending_problems(pod: Observed, events: Iterable[Observed], evidence: Evide
         )
 
 
-def _explain_failed(pod: Observed) -> tuple[Reason, str]:
-    """Return why a pod failed: its own reason, else the first exit code; a condition may be a consequence."""
-    problem, reason = next(_find_problems(pod)), Reason.FAILED
-    if text_at(pod, "status", "reason") in EVICTIONS:
-        reason = Reason.EVICTED
-    elif ended := next(((one, one.ended) for one in read_containers(pod) if one.ended and one.ended.exit_code), None):
-        problem = termination_problem(*ended)
-        reason = REPLICA_REASONS.get(problem.reason, problem.reason)
-    return reason, in_one_line(problem.what, problem.detail)
-
-
 def _explain_pending(pod: Observed) -> tuple[Reason, str]:
     scheduled = _scheduled_conditions(pod)
     for condition in scheduled:
@@ -301,10 +282,7 @@ def _share(count: int, total: int, least: str = "") -> str:
 def _merge(found: Sequence[tuple[Observed, PodProblem]], pods: int, least: str) -> tuple[Diagnosis, PodProblem]:
     """Return one diagnosis for all pods with the same problem; it names the pod that had it first.
 
-    Args:
-        found: Pods and their problem.
-        pods: Pods of the run.
-        least: Words before the number of pods.
+    `pods` is the number of pods of the run, and `least` precedes the number of those with the problem.
     """
     pod, problem = min(found, key=lambda one: (one[1].at is None, one[1].at.timestamp() if one[1].at else 0))
     where = _where(text_at(pod, "metadata", "name") or "?", text_at(pod, "spec", "nodeName"))

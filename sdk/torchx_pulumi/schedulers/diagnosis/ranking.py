@@ -16,10 +16,10 @@ MAX_DIAGNOSES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What is known of a reason as the cause of a state."""
+    """A reason as the cause of a state."""
 
     advice: str | None = None
-    """What to do where the status has the reason and nothing says more. None: the status is never a diagnosis of it."""
+    """Advice for a status with the reason and no better cause. None: the status is never a diagnosis of it."""
     _: KW_ONLY
     leads: bool = False
     """A status with it comes before the causes of its pods, and says what to do in any case."""
@@ -100,7 +100,7 @@ def _key(found: tuple[Diagnosis, PodProblem | None]) -> tuple[int, int, datetime
 
 
 def diagnose_status(evidence: Evidence, *, found: bool) -> Diagnosis | None:
-    """Return the diagnosis of the status itself. None: it needs none, or other causes were found that say more."""
+    """Return the diagnosis of the status itself, or None if it needs none or other causes say more."""
     status = evidence.status
     cause = CAUSES.get(status.reason, Cause())
     if cause.advice is None or (found and not cause.leads):

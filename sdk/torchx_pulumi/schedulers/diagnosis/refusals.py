@@ -72,7 +72,7 @@ RULES: Final[tuple[tuple[str, Reason, str | None, str, str], ...]] = (
 
 
 def diagnose_refusal(text: str) -> Diagnosis | None:
-    """Return why an object was refused. None: the message is not about a refused object.
+    """Return why an object was refused, or None if the message is about something else.
 
     Args:
         text: Error message of the API server, or of the engine that quotes it.

@@ -1,1 +1,1 @@
-"""What the schedulers share: pod templates, pod status, gangs."""
+"""Code that the schedulers share: pod templates, pod status, gangs."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.model.object_fields import earliest, items_at, mapping_at, number_at, text_at, time_at
+from torchx_pulumi.model.options import Observed
 
 IMAGE_WAITS: Final = frozenset(
     {
@@ -46,7 +46,7 @@ class Termination:
     exit_code: int | None
     """None: the status has no readable exit code."""
     reason: str | None
-    """The runtime's word, for example `OOMKilled`. None: not reported."""
+    """The runtime's word, for example `OOMKilled`, if reported."""
     message: str | None
     """The termination message. None: the container wrote none."""
     finished_at: datetime | None
@@ -70,7 +70,7 @@ class Container:
     ended: Termination | None
     """The end of its current run. None: it has not ended."""
     previous: Termination | None
-    """The end of the run before the last restart. None: there was none."""
+    """The end of the run before the last restart, if any."""
     restarts: int
     started_at: datetime | None
     """When its current run started. None: it has not, or that is not reported."""
@@ -78,7 +78,7 @@ class Container:
     """A Kubernetes quantity. None: no limit."""
 
 
-def read_containers(pod: Mapping[str, Any]) -> list[Container]:
+def read_containers(pod: Observed) -> list[Container]:
     """Return the containers that the pod's status reports, init containers first."""
     specs = {
         text_at(spec, "name"): spec for key in ("initContainers", "containers") for spec in items_at(pod, "spec", key)
@@ -90,27 +90,24 @@ def read_containers(pod: Mapping[str, Any]) -> list[Container]:
             name, init = text_at(status, "name"), key == "initContainerStatuses"
             spec = specs.get(name, {})
             sidecar = spec.get("restartPolicy") == "Always" if init else main is not None and name not in (main, None)
-            found.append(_read_container(status, spec, init, sidecar))
+            container = Container(
+                name=name,
+                init=init,
+                sidecar=sidecar,
+                image=text_at(spec, "image") or text_at(status, "image"),
+                waiting=text_at(status, "state", "waiting", "reason"),
+                waiting_message=text_at(status, "state", "waiting", "message") or "",
+                ended=_read_termination(mapping_at(status, "state", "terminated")),
+                previous=_read_termination(mapping_at(status, "lastState", "terminated")),
+                restarts=number_at(status, "restartCount") or 0,
+                started_at=earliest(time_at(status, "state", word, "startedAt") for word in ("running", "terminated")),
+                memory_limit=text_at(spec, "resources", "limits", "memory"),
+            )
+            found.append(container)
     return found
 
 
-def _read_container(status: Mapping[str, Any], spec: Mapping[str, Any], init: bool, sidecar: bool) -> Container:
-    return Container(
-        name=text_at(status, "name"),
-        init=init,
-        sidecar=sidecar,
-        image=text_at(spec, "image") or text_at(status, "image"),
-        waiting=text_at(status, "state", "waiting", "reason"),
-        waiting_message=text_at(status, "state", "waiting", "message") or "",
-        ended=_read_termination(mapping_at(status, "state", "terminated")),
-        previous=_read_termination(mapping_at(status, "lastState", "terminated")),
-        restarts=number_at(status, "restartCount") or 0,
-        started_at=earliest(time_at(status, "state", word, "startedAt") for word in ("running", "terminated")),
-        memory_limit=text_at(spec, "resources", "limits", "memory"),
-    )
-
-
-def _read_termination(terminated: Mapping[str, Any]) -> Termination | None:
+def _read_termination(terminated: Observed) -> Termination | None:
     if not terminated:
         return None
     return Termination(

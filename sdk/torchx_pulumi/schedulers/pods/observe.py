@@ -1,20 +1,21 @@
-"""Requests for the pods of a run, and for what explains why it waits or failed: events, nodes and last lines.
+"""Requests for the pods of a run, and for objects that explain a wait or a failure: events, nodes and last lines.
 
 All but the pods is optional: without a permission the explanation has less detail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from torchx_pulumi.kube import PodReader, run_concurrently
 from torchx_pulumi.kube.kinds import NODE, POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import at, items_at, text_at
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.model.status import STOP_CODES, JobState, JobStatus, Reason
 from torchx_pulumi.schedulers.diagnosis.containers import is_pull_error_unknown
 from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
@@ -32,34 +33,29 @@ MAX_BYTES: Final = 16_000
 SILENCE_S: Final = 3.0
 """Longest wait for the node that has the log, in seconds."""
 GONE_LOG: Final = "unable to retrieve container logs for "
-"""Beginning of what the kubelet sends in place of the log of a container that it has removed."""
+"""Beginning of the kubelet's text in place of the log of a container that it has removed."""
 
 LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def list_pods(cluster: PodReader, namespace: str, selector: Mapping[str, str]) -> Sequence[Manifest] | None:
-    """Return the pods that have some labels, trimmed. None: pods may not be listed."""
+    """Return the pods that match a selector, trimmed, or None if pods may not be listed."""
     return if_permitted(cluster, LIST_PODS, namespace, lambda: cluster.list_pods(namespace, selector).pods)
 
 
 def get_pods(cluster: PodReader, namespace: str, names: Sequence[str]) -> tuple[Manifest, ...] | None:
-    """Return the pods of some names that exist. None: pods may not be read."""
+    """Return the existing pods among some names, or None if pods may not be read."""
+
+    def read(name: str) -> list[Manifest | None] | None:
+        return if_permitted(cluster, GET_PODS, namespace, lambda: [cluster.get(POD, namespace, name)])
+
     found: list[Manifest] = []
     for start in range(0, len(names), AT_ONCE):
-        read = [lambda name=name: _get(cluster, namespace, name) for name in names[start : start + AT_ONCE]]
-        answers = run_concurrently(*read)
+        answers = run_concurrently(*(partial(read, name) for name in names[start : start + AT_ONCE]))
         if None in answers:
             return None
-        found += [pod for pods in answers for pod in pods]
+        found += [pod for pods in answers for pod in pods if pod is not None]
     return tuple(found)
-
-
-def _get(cluster: PodReader, namespace: str, name: str) -> tuple[Manifest, ...] | None:
-    def read() -> tuple[Manifest, ...]:
-        found = cluster.get(POD, namespace, name)
-        return () if found is None else (found,)
-
-    return if_permitted(cluster, GET_PODS, namespace, read)
 
 
 def with_last_lines(
@@ -79,7 +75,7 @@ def events_of(cluster: PodReader, namespace: str, names: Collection[str | None])
 def if_allowed(
     cluster: PodReader, permission: Permission, namespace: str | None, read: Callable[[], Answer]
 ) -> Answer | None:
-    """Read what only explains a wait. None: not allowed, or not served; see `if_permitted`."""
+    """Return a read that only explains a wait, or None if it is not allowed or not served; see `if_permitted`."""
     try:
         return if_permitted(cluster, permission, namespace, read)
     except ClusterError as error:
@@ -94,7 +90,7 @@ def read_if(wanted: bool, read: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def list_nodes(cluster: PodReader) -> list[Manifest] | None:
-    """Return all nodes. None: they may not be listed."""
+    """Return all nodes, or None if they may not be listed."""
     return if_allowed(cluster, LIST_NODES, None, lambda: cluster.list(NODE, None))
 
 
@@ -113,13 +109,7 @@ def object_names(observed: ObservedObjects) -> set[str | None]:
 
 
 def list_everywhere(cluster: PodReader, permission: Permission, namespace: str) -> list[Manifest]:
-    """List a kind in all namespaces, or in one namespace where no more is allowed. Empty: neither is.
-
-    Args:
-        cluster: The cluster.
-        permission: Permission to list the kind in all namespaces.
-        namespace: The one namespace.
-    """
+    """List the kind of a permission in all namespaces, or in one namespace if no more is allowed."""
     kind = permission.kind
     found = if_allowed(cluster, permission, None, lambda: cluster.list(kind, None))
     if found is None:
@@ -129,19 +119,26 @@ def list_everywhere(cluster: PodReader, permission: Permission, namespace: str) 
 
 
 def read_last_lines(cluster: PodReader, namespace: str, pods: Sequence[Manifest]) -> Mapping[str, str]:
-    """Return the last lines of one log by the name of its pod. Empty: no pod failed, or the log cannot be read."""
-    failed = sorted(_failed(pods), key=lambda found: found[0])
+    """Return the last lines of one log by the name of its pod; empty if no pod failed or the log cannot be read."""
+    failed = []
+    for pod in pods:
+        for container in read_containers(pod):
+            looping = container.waiting == CRASH_LOOP
+            end = container.previous if looping else container.ended
+            if end is not None and end.exit_code and end.reason not in START_ERRORS:
+                name = text_at(pod, "metadata", "name")
+                order = (end.exit_code in STOP_CODES, end.finished_at or LATE, name or "")
+                failed.append((order, name, pod, container.name, looping, end))
     if not failed:
         return {}
-    _, pod, container, previous, has_message = failed[0]
-    name = text_at(pod, "metadata", "name")
-    if has_message or name is None or has_secrets(pod):
+    _, name, pod, first, previous, end = min(failed, key=lambda one: one[0])
+    if end.message is not None or name is None or has_secrets(pod):
         return {}
     try:
         log = cluster.logs(
             namespace,
             name,
-            container,
+            first,
             previous=previous,
             tail_lines=MAX_LINES,
             limit_bytes=MAX_BYTES,
@@ -157,21 +154,9 @@ def read_last_lines(cluster: PodReader, namespace: str, pods: Sequence[Manifest]
     return {name: text} if text.strip() and not text.startswith(GONE_LOG) else {}
 
 
-def _failed(pods: Sequence[Manifest]) -> Iterator[tuple[tuple[bool, datetime, str], Manifest, str | None, bool, bool]]:
-    """Yield containers that failed: sort key, pod, container, whether it was restarted, whether it left a message."""
-    for pod in pods:
-        for container in read_containers(pod):
-            looping = container.waiting == CRASH_LOOP
-            end = container.previous if looping else container.ended
-            if end is None or not end.exit_code or end.reason in START_ERRORS:
-                continue
-            order = (end.exit_code in STOP_CODES, end.finished_at or LATE, text_at(pod, "metadata", "name") or "")
-            yield order, pod, container.name, looping, end.message is not None
-
-
 def has_secrets(pod: Manifest) -> bool:
     """Return whether a pod gets values of Secrets: as variables or as files."""
-    containers: list[Mapping[str, Any]] = [
+    containers: list[Observed] = [
         *items_at(pod, "spec", "containers"),
         *items_at(pod, "spec", "initContainers"),
     ]

@@ -1,4 +1,4 @@
-"""Request the pods of a run: all, or where they are too many a row of each, and those that can explain a status."""
+"""Request the pods of a run: all of them, or for many a row of each and the pods that can explain a status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_OTHERS: Final = 48
 def read_many(
     cluster: PodReader, namespace: str, selector: Mapping[str, str], *, many: bool
 ) -> tuple[Sequence[Manifest], Mapping[str, PodRow] | None] | None:
-    """Return the pods that have some labels, and where they are more than `MOST_WHOLE` the rows of all.
+    """Return the pods that match a selector, and the rows of all if they are more than `MOST_WHOLE`.
 
     Args:
         cluster: The cluster.

@@ -1,4 +1,4 @@
-"""From observed Pods to the status of replicas and roles, and to what these have in common for the whole job."""
+"""Status of replicas and roles from observed pods, and the parts of a job's status that schedulers share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import earliest, is_being_deleted, latest, mapping_at, number_at, text_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import Condition, JobState, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.schedulers.diagnosis.pods import BEING_DELETED, explain_pod, explain_row
 from torchx_pulumi.schedulers.pods.containers import (
@@ -29,17 +30,17 @@ POD_PHASES: Final[Mapping[str, Outcome]] = {
     "Succeeded": (JobState.SUCCEEDED, Reason.COMPLETED),
     "Failed": (JobState.FAILED, Reason.FAILED),
 }
-"""State of a replica by the phase of its pod; the reason is for pods of which only the phase is known."""
+"""State of a replica by the phase of its pod. The reason is that of a pod whose phase alone is known."""
 
 UNREADABLE: Final[Outcome] = (JobState.UNKNOWN, Reason.UNREADABLE)
 
 RUNS: Final = frozenset({"Running", "NotReady"})
 WAITS: Final = frozenset({"Pending", "SchedulingGated", "PodInitializing"})
 WAITS_FOR_CONTAINER: Final = frozenset({"ContainerCreating"}) | IMAGE_WAITS | REFUSED_WAITS
-"""Words of kubectl's column STATUS by what a pod does; the last ones only where it has one container."""
+"""Words of kubectl's column STATUS by the state of the pod; the last ones only for pods with one container."""
 
 
-def read_evidence(replica_id: int, pod: Mapping[str, Any]) -> ReplicaStatus:
+def read_evidence(replica_id: int, pod: Observed) -> ReplicaStatus:
     """Return the status of a replica as evidence of how its run ends: a pod that is being deleted shows no end.
 
     The kubelet may end it with any exit code, and gives a pod that never started one of its own.
@@ -53,8 +54,8 @@ def read_evidence(replica_id: int, pod: Mapping[str, Any]) -> ReplicaStatus:
     )
 
 
-def read_replica(replica_id: int, pod: Mapping[str, Any]) -> ReplicaStatus:
-    """Return the status of a replica from its pod; UNKNOWN where the pod has no phase that Kubernetes documents."""
+def read_replica(replica_id: int, pod: Observed) -> ReplicaStatus:
+    """Return the status of a replica by its pod; UNKNOWN if the pod's phase is not one that Kubernetes documents."""
     phase, name = text_at(pod, "status", "phase"), text_at(pod, "metadata", "name")
     state, _ = POD_PHASES.get(phase or "Pending", UNREADABLE)
     if state is JobState.PENDING and name is None:
@@ -85,7 +86,7 @@ def _finished_at(containers: Sequence[Container]) -> datetime | None:
 
 
 def state_of_row(row: PodRow) -> JobState | None:
-    """Return the state of a replica by the row of its pod. None: the row does not say.
+    """Return the state of a replica by the row of its pod, or None if the row does not say.
 
     A row has no exit code and no times. Rows of failed pods have their phase; see `rows.read_many`.
     """
@@ -103,7 +104,7 @@ def state_of_row(row: PodRow) -> JobState | None:
 
 
 def read_row(replica_id: int, row: PodRow) -> ReplicaStatus | None:
-    """Return the status of a replica by the row of its pod. None: the row does not say."""
+    """Return the status of a replica by the row of its pod, or None if the row does not say."""
     state = state_of_row(row)
     if state is None:
         return None
@@ -113,22 +114,20 @@ def read_row(replica_id: int, row: PodRow) -> ReplicaStatus | None:
     )
 
 
-def started_at(pods: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """Return when the first container of some pods ran. None: none has, or that is not reported."""
+def started_at(pods: Iterable[Observed]) -> datetime | None:
+    """Return when the first container of some pods ran, as far as reported."""
     return earliest(_started_at(read_containers(pod)) for pod in pods)
 
 
-def finished_at(pods: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """Return when the last container of some pods ended. None: none has, or that is not reported."""
+def finished_at(pods: Iterable[Observed]) -> datetime | None:
+    """Return when the last container of some pods ended, as far as reported."""
     return latest(_finished_at(read_containers(pod)) for pod in pods)
 
 
 def without_pod(state: JobState, waits: Outcome) -> Outcome:
-    """Return state and reason of a replica whose pod was not observed, from the state of its job.
+    """Return state and reason of a replica without an observed pod, from the state of its job.
 
-    Args:
-        state: State of the job.
-        waits: What they are while the job has not ended.
+    While the job has not ended, these are `waits`.
     """
     ended = {
         JobState.SUCCEEDED: (state, Reason.COMPLETED),
@@ -138,7 +137,7 @@ def without_pod(state: JobState, waits: Outcome) -> Outcome:
     return ended.get(state, waits)
 
 
-def role_of(task: str, found: Mapping[str, Any]) -> tuple[str, int]:
+def role_of(task: str, found: Observed) -> tuple[str, int]:
     """Return role name and replica id, by TorchX's labels or else by the task's name `<role>-<index>`.
 
     >>> role_of("my-train-1", {})
@@ -159,7 +158,7 @@ def make_roles(replicas: Mapping[str, Iterable[ReplicaStatus]]) -> tuple[RoleSta
 
 
 def read_roles(
-    tasks: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any] | None]],
+    tasks: Iterable[tuple[str, Observed, Observed | None]],
     without_pod: Callable[[int, str], ReplicaStatus],
 ) -> tuple[RoleStatus, ...]:
     """Return every requested replica, with or without a pod.
@@ -175,7 +174,7 @@ def read_roles(
     return make_roles(roles)
 
 
-def group_pods(pods: Sequence[Mapping[str, Any]]) -> tuple[RoleStatus, ...]:
+def group_pods(pods: Sequence[Observed]) -> tuple[RoleStatus, ...]:
     """Return roles by the labels of their pods, in the order of the AppDef."""
     roles: dict[tuple[int, str], list[ReplicaStatus]] = {}
     for pod in pods:
@@ -214,10 +213,10 @@ def job_conditions(
     """Return the conditions of a job: `Admitted`, `PodsScheduled` and `Finished`, whatever the scheduler's own are.
 
     Args:
-        state: Of the job.
-        reason: Of the job.
-        replicas: All that are known.
-        admitted: The queue has admitted the job. None: not known.
+        state: State of the job.
+        reason: Reason of the job.
+        replicas: All known replicas.
+        admitted: Whether the queue has admitted the job, if known.
         ended: When it ended.
         missing: Replicas that have no pod, and no controller will create one.
     """

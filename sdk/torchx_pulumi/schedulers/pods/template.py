@@ -1,7 +1,7 @@
 """Parts of manifests that every scheduler renders: the pod of a replica, and the metadata of the job object.
 
-The pod is that of TorchX's `role_to_pod` (`kubernetes_scheduler.py`) with the pod overlay. No value is shared between
-two pods, so that a caller can change one of them.
+The pod is that of TorchX's `role_to_pod` (`kubernetes_scheduler.py`) with the pod overlay. Two pods share no value,
+so that a caller can change one of them.
 """
 
 from __future__ import annotations
@@ -42,23 +42,7 @@ def render_pod_template(plan: JobPlan[Any], role: RolePlan, task: TaskPlan) -> M
 
 
 def _pod_spec(plan: JobPlan[Any], role: RolePlan, task: TaskPlan) -> Manifest:
-    spec: Manifest = {
-        "containers": [_container(role, task)],
-        "nodeSelector": dict(role.node_selector),
-        "restartPolicy": "Never",
-        "volumes": [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}, *map(_volume, role.mounts)],
-    }
-    if role.tolerations:
-        spec["tolerations"] = [dict(toleration) for toleration in role.tolerations]
-    if plan.options.service_account is not None:
-        spec["serviceAccountName"] = plan.options.service_account
-    if plan.options.image_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in plan.options.image_secrets]
-    return spec
-
-
-def _container(role: RolePlan, task: TaskPlan) -> Manifest:
-    return {
+    container = {
         "name": task.name,
         "image": role.image,
         "command": list(task.command),
@@ -71,6 +55,19 @@ def _container(role: RolePlan, task: TaskPlan) -> Manifest:
             *({"name": one.name, "mountPath": one.dst, "readOnly": one.read_only} for one in role.mounts),
         ],
     }
+    spec: Manifest = {
+        "containers": [container],
+        "nodeSelector": dict(role.node_selector),
+        "restartPolicy": "Never",
+        "volumes": [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}, *map(_volume, role.mounts)],
+    }
+    if role.tolerations:
+        spec["tolerations"] = [dict(toleration) for toleration in role.tolerations]
+    if plan.options.service_account is not None:
+        spec["serviceAccountName"] = plan.options.service_account
+    if plan.options.image_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in plan.options.image_secrets]
+    return spec
 
 
 def _env_var(env: EnvPlan) -> Manifest:

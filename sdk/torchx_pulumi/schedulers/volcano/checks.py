@@ -40,7 +40,7 @@ TASKS_NOTE: Final = (
     "pods and hosts are called <job>-<role>-<first replica of the task>-<place in the task>, and VC_*_HOSTS, VC_*_NUM, "
     "VC_TASK_INDEX and /etc/volcano are those of the task; set layout to role, or to replica for one task per replica"
 )
-"""What the layout `role` changes for every process, and how to choose."""
+"""The effect of the layout `role` on every process, and how to choose."""
 
 
 def check_options(options: VolcanoOptions) -> Iterator[Problem]:
@@ -61,7 +61,7 @@ def check_options(options: VolcanoOptions) -> Iterator[Problem]:
 
 
 def check_queue(queue: str) -> Iterator[Problem]:
-    """A job needs a queue, whose name Volcano also writes as a label of every pod."""
+    """Check the name of the queue, which Volcano also writes as a label of every pod."""
     if not queue:
         yield Problem(
             "options.queue", f"{found(queue)}, must be the name of a Volcano queue; set queue", rule="required"
@@ -80,7 +80,7 @@ def _check_network_topology(topology: NetworkTopology) -> Iterator[Problem]:
 
 
 def check_launch(spec: JobSpec, options: VolcanoOptions, app_id: object, tasks: Mapping[str, int]) -> Iterator[Problem]:
-    """Check what only shows with job and options together: names, and what a gang of bare pods cannot do."""
+    """Check the rules for job and options together: names, and the limits of a gang of bare pods."""
     yield from check_app_id(app_id, options)
     if is_text(app_id) and all(role.num_replicas <= MAX_REPLICAS for role in spec.roles):
         yield from check_pod_names(app_id, tasks)
@@ -89,7 +89,7 @@ def check_launch(spec: JobSpec, options: VolcanoOptions, app_id: object, tasks: 
 
 
 def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
-    """An app id names the job object, a label, and the Service that replicas find each other by."""
+    """Check an app id, which names the job object, a label, and the Service by which replicas find each other."""
     if not is_text(app_id) or not names.is_dns_label(app_id):
         yield Problem(
             "app_id", f"{found(app_id)}, must be at most 63 of a-z, 0-9 and inner dashes; it is never changed for you"
@@ -99,7 +99,7 @@ def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
 
 
 def check_pod_names(app_id: str, tasks: Mapping[str, int]) -> Iterator[Problem]:
-    """The longest pod name must be a host name."""
+    """Check that the longest pod name can be a host name."""
     room = names.MAX_LABEL - longest_tail(tasks)
     if len(app_id) > room:
         yield Problem(
@@ -110,7 +110,7 @@ def check_pod_names(app_id: str, tasks: Mapping[str, int]) -> Iterator[Problem]:
 
 
 def check_gang_pods(roles: Sequence[RoleSpec], options: VolcanoOptions) -> Iterator[Problem]:
-    """Bare pods have no controller that could restart or remove them."""
+    """Check a gang of bare pods, which no controller restarts or removes."""
     for index, role in enumerate(roles):
         if role.max_retries != 0:
             yield Problem(
@@ -163,7 +163,7 @@ def volcano_differences(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]
 
 
 def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
-    """Return what the user should know about a job that passed the checks."""
+    """Return hints for the user about a job that passed the checks."""
     retries = {role.name: role.max_retries for role in spec.roles}
     least = min((count for count in retries.values() if count > 0), default=0)
     found = []

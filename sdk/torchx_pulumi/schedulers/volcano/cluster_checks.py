@@ -1,4 +1,4 @@
-"""What Volcano needs of a cluster: kinds, queue, webhooks and permissions."""
+"""Volcano's needs of a cluster: kinds, queue, webhooks and permissions."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ PERMISSIONS: Final = (
 
 
 def permissions(cluster: Reader) -> Sequence[Permission]:
-    """Return the permissions that Volcano needs. Empty: the cluster does not have it."""
+    """Return the permissions that Volcano needs; empty if the cluster does not have it."""
     return PERMISSIONS if cluster.serves(VOLCANO_JOB) else ()
 
 
 def absent(cluster: Reader, options: VolcanoOptions) -> list[Problem]:
-    """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
+    """Return what the cluster lacks for the scheduler; empty if a job can be created."""
     kind = VOLCANO_POD_GROUP if options.gang == GangMode.PODS else VOLCANO_JOB
     if cluster.serves(kind):
         return []
@@ -87,7 +87,7 @@ def _check_open(queue: Manifest) -> str:
 
 
 def check_installed(cluster: Cluster, asked: DoctorScope) -> Finding:
-    """Check that the cluster serves what a Volcano job consists of."""
+    """Check that the cluster serves the kinds of a Volcano job."""
     kinds = (VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE, VOLCANO_COMMAND)
     absent = [kind for kind in kinds if not cluster.serves(kind)]
     if not absent:

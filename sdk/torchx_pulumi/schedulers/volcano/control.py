@@ -22,14 +22,7 @@ PHASES: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
 
 
 def command(action: str, namespace: str, name: str, uid: str) -> Manifest:
-    """Return the Command that requests an action on one job.
-
-    Args:
-        action: Volcano's word: `AbortJob` or `ResumeJob`.
-        namespace: Where the job is.
-        name: Its name.
-        uid: Its uid; the command goes with it.
-    """
+    """Return the Command that requests an action, `AbortJob` or `ResumeJob`, on one job; it is deleted with the job."""
     target = {
         "apiVersion": VOLCANO_JOB.api_version,
         "kind": VOLCANO_JOB.kind,
@@ -48,12 +41,9 @@ def command(action: str, namespace: str, name: str, uid: str) -> Manifest:
 
 
 def status_after(action: str, job: Manifest, uid: str) -> dict[str, Any] | None:
-    """Return the status of a job after an action, as Volcano's controller writes it. None: the action changes nothing.
+    """Return the status that Volcano's controller writes for an action, or None if the action changes nothing.
 
-    Args:
-        action: Volcano's word: `AbortJob` or `ResumeJob`.
-        job: The job as it is.
-        uid: The uid that it must have.
+    The action is `AbortJob` or `ResumeJob`. It changes nothing of a job with another uid.
     """
     phase, before = PHASES[action]
     status = dict(job.get("status") or {})

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import Diagnosis, JobState, ObjectRef, Reason
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers.diagnosis.evidence import (
     MAX_NEIGHBOURS,
     MAX_OBJECTS,
     Evidence,
-    Observed,
     ObservedObjects,
     absent_controller,
     key_of,
@@ -35,7 +35,7 @@ CONTROLLER = "Volcano's job controller"
 
 
 def describe_volcano(evidence: Evidence) -> str | None:
-    """Return what the objects of Volcano say about a run, in one line. None: nothing but the reason."""
+    """Return what the objects of Volcano say about a run in one line, or None if it is only the reason."""
     status, job_object = evidence.status, evidence.job_object
     if status.reason is Reason.WAITING_IN_QUEUE:
         return f"waiting for queue {queue_of(evidence)!r} to admit the gang"
@@ -80,7 +80,15 @@ def diagnose_volcano(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield why a run waits or failed, without the problems of its pods."""
     job_object, state = evidence.job_object, evidence.status.state
     if state is JobState.FAILED:
-        yield from _retries(evidence)
+        done, most = number_at(job_object, "status", "retryCount") or 0, number_at(job_object, "spec", "maxRetry") or 0
+        if 0 < most <= done:
+            yield Diagnosis(
+                reason=Reason.RETRIES_EXHAUSTED,
+                summary=f"started again {'once' if done == 1 else f'{done} times'}, of which {most} were allowed",
+                detail="",
+                resolution="see why it fails (below), fix it, and launch again; or raise max_retries",
+                objects=(ref(job_object, "Job"),),
+            )
     if state not in (JobState.PENDING, JobState.SUBMITTED) or job_object is None:
         return
     is_job, groups = _is_job(evidence), _groups(evidence)
@@ -171,20 +179,6 @@ def diagnose_refusal(message: str) -> Diagnosis | None:
     return unusable_queue(absent[1], None, quote(absent)) if absent else None
 
 
-def _retries(evidence: Evidence) -> Iterator[Diagnosis]:
-    done, most = (
-        number_at(evidence.job_object, *path) or 0 for path in (("status", "retryCount"), ("spec", "maxRetry"))
-    )
-    if 0 < most <= done:
-        yield Diagnosis(
-            reason=Reason.RETRIES_EXHAUSTED,
-            summary=f"started again {'once' if done == 1 else f'{done} times'}, of which {most} were allowed",
-            detail="",
-            resolution="see why it fails (below), fix it, and launch again; or raise max_retries",
-            objects=(ref(evidence.job_object, "Job"),),
-        )
-
-
 def queue_of(observed: ObservedObjects) -> str:
     """Return the name of the run's queue."""
     names = (text_at(found, "spec", "queue") for found in (observed.job_object, *observed.pod_groups))
@@ -192,7 +186,7 @@ def queue_of(observed: ObservedObjects) -> str:
 
 
 def what_runs(evidence: Evidence) -> str:
-    """Return what else runs in the queue, the oldest first. Empty: nothing, or the queue was not read."""
+    """Return the other jobs that run in the queue, the oldest first; empty if none are known."""
     names = [_job_name(group) for group in _running(evidence)]
     return f"in it: {listed(names, MAX_NEIGHBOURS)}" if names else ""
 
@@ -218,7 +212,7 @@ def _job_name(pod_group: Observed) -> str:
 
 
 def diagnose_queue(evidence: Evidence, request: Request) -> Iterator[Diagnosis]:
-    """Yield why the queue has not admitted a run. Nothing: the queue was not read, or it has room."""
+    """Yield why the queue has not admitted a run: it is absent, closed or full."""
     if evidence.queues is None:
         return
     name = queue_of(evidence)
@@ -252,7 +246,7 @@ def unusable_queue(name: str, state: str | None, detail: str = "") -> Diagnosis:
 
 
 def _over_capability(request: Request, queue: Observed) -> str:
-    """Return which bounds of its queue a run would exceed. Empty: none."""
+    """Return the bounds of its queue that a run would exceed; empty if there are none."""
     wanted: Counter[str] = Counter()
     for spec in request.specs:
         wanted.update(requests_of(spec))

@@ -22,28 +22,27 @@ from torchx_pulumi.schedulers.volcano.objects import (
 
 def render_gang_pods(plan: JobPlan) -> list[Manifest]:
     """Render PodGroup, Service and Pods, in the order of creation. The same plan gives the same bytes."""
-    hosts = _hosts_env(plan)
+    group: Manifest = {
+        # No minResources: the scheduler rewrites the quantities and becomes the owner of the field.
+        "minMember": sum(min_available(role, task) for role in plan.roles for task in role.tasks),
+        "queue": plan.options.queue,
+    }
+    if plan.options.priority_class is not None:
+        group["priorityClassName"] = plan.options.priority_class
+    if plan.options.network_topology is not None:
+        group["networkTopology"] = network_topology(plan.options.network_topology)
     service = {
         "clusterIP": "None",
         # Replicas resolve rank 0 before it is ready.
         "publishNotReadyAddresses": True,
         "selector": {VOLCANO_JOB_NAME: plan.job_name, VOLCANO_JOB_NAMESPACE: plan.namespace},
     }
-    pods = [_pod(plan, role, task, hosts) for role in plan.roles for task in role.tasks if task.requested]
-    return [_pod_group(plan), new_object(SERVICE, job_metadata(plan), service), *pods]
-
-
-def _pod_group(plan: JobPlan) -> Manifest:
-    spec: Manifest = {
-        # No minResources: the scheduler rewrites the quantities and becomes the owner of the field.
-        "minMember": sum(min_available(role, task) for role in plan.roles for task in role.tasks),
-        "queue": plan.options.queue,
-    }
-    if plan.options.priority_class is not None:
-        spec["priorityClassName"] = plan.options.priority_class
-    if plan.options.network_topology is not None:
-        spec["networkTopology"] = network_topology(plan.options.network_topology)
-    return new_object(VOLCANO_POD_GROUP, job_metadata(plan), spec)
+    hosts = _hosts_env(plan)
+    return [
+        new_object(VOLCANO_POD_GROUP, job_metadata(plan), group),
+        new_object(SERVICE, job_metadata(plan), service),
+        *(_pod(plan, role, task, hosts) for role in plan.roles for task in role.tasks if task.requested),
+    ]
 
 
 def _pod(plan: JobPlan, role: RolePlan, task: TaskPlan, hosts: list[tuple[str, str]]) -> Manifest:

@@ -63,13 +63,13 @@ def name_tail(tasks: Mapping[str, int]) -> int:
     return max(longest_tail(tasks), MAX_LABEL - room_for_hosts(tasks))
 
 
-def hosts_env(role: str, index: int = 0) -> str:
-    """Name the variable with the host of a replica, which Volcano's svc plugin sets in every pod.
+def hosts_env(role: str) -> str:
+    """Name the variable with the host of the first replica of a role, which Volcano's svc plugin sets in every pod.
 
     >>> hosts_env("my-train")
     'VC_MY_TRAIN_0_HOSTS'
     """
-    return task_env(task_name(role, index))[0]
+    return task_env(task_name(role, 0))[0]
 
 
 def task_env(task: str) -> tuple[str, str]:

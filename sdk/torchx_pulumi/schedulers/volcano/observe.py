@@ -68,7 +68,7 @@ def observe_job(cluster: PodReader, namespace: str, name: str, expected: Expecte
 def telling_pods(job_object: Manifest) -> list[str]:
     """Return the names of pods that explain more than the counts of a Volcano Job: at most 16.
 
-    Those of tasks with failed pods come first, then those of tasks of which no pod has started; of each task the first.
+    Pods of tasks with failed pods come first, then those of tasks without a started pod; of each task the first ones.
     """
     tasks = [*tasks_of(job_object)]
     counts = {
@@ -120,7 +120,7 @@ def read_pods(observed: ObservedObjects) -> JobStatus:
 
 
 def _explain_wait(cluster: PodReader, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
-    """Read what can explain why a run waits: events, nodes, its queue and the other jobs of the queue."""
+    """Read the objects that can explain why a run waits: events, nodes, its queue and the other jobs of the queue."""
     observed = with_last_lines(cluster, namespace, observed, status)
     if status.state not in WAITS and status.reason is not Reason.IMAGE_UNAVAILABLE:
         return observed

@@ -7,7 +7,7 @@ the job's own phase. Messages are in `volcano.diagnosis`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import (
@@ -19,6 +19,7 @@ from torchx_pulumi.model.object_fields import (
     text_at,
     time_at,
 )
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STUCK, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.planning.names import label_value
 from torchx_pulumi.schedulers.pods.status import (
@@ -53,9 +54,9 @@ ADMITTED_PHASES: Final = frozenset({"Inqueue", "Running", "Unknown", "Completed"
 
 
 def read_volcano(
-    job: Mapping[str, Any] | None,
-    pods: Iterable[Mapping[str, Any]] | None = (),
-    pod_group: Mapping[str, Any] | None = None,
+    job: Observed | None,
+    pods: Iterable[Observed] | None = (),
+    pod_group: Observed | None = None,
     rows: Mapping[str, PodRow] | None = None,
 ) -> JobStatus:
     """Return the status of a Volcano Job, without messages.
@@ -103,8 +104,8 @@ def read_volcano(
 
 
 def read_gang_pods(
-    pod_group: Mapping[str, Any] | None,
-    pods: Iterable[Mapping[str, Any]] | None,
+    pod_group: Observed | None,
+    pods: Iterable[Observed] | None,
     expected: Mapping[str, Sequence[str]] | None = None,
 ) -> JobStatus:
     """Return the status of a run without Volcano's job controller, which has a PodGroup and pods; without messages.
@@ -112,7 +113,7 @@ def read_gang_pods(
     Args:
         pod_group: The observed PodGroup.
         pods: Its observed pods. None: pods may not be read, and the counts of the PodGroup show no end.
-        expected: Role name to its pods in rank order, all of which were created. None: not known; then `minMember` of
+        expected: Role name to its created pods in rank order. None: not known; then `minMember` of
             the PodGroup says how many there are at least.
     """
     found = list(pods or ())
@@ -150,23 +151,20 @@ def read_gang_pods(
 
 
 def missing_pods(
-    pod_group: Mapping[str, Any] | None,
-    pods: Sequence[Mapping[str, Any]],
+    pod_group: Observed | None,
+    pods: Sequence[Observed],
     expected: Mapping[str, Sequence[str]] | None,
 ) -> tuple[int, bool]:
     """Return how many pods of a gang do not exist, and whether these existed once.
 
-    Args:
-        pod_group: The observed PodGroup.
-        pods: Its observed pods.
-        expected: Role name to the pods that were created. None: not known.
+    `expected` is role name to the pods that were created, if known.
     """
     absent = _absent(pods, expected or {})
     missing = len(absent) or max((number_at(pod_group, "spec", "minMember") or 0) - len(pods), 0)
     return missing, bool(absent) or _was_placed(pod_group, pods)
 
 
-def _was_placed(pod_group: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> bool:
+def _was_placed(pod_group: Observed | None, pods: Sequence[Observed]) -> bool:
     """Return whether the gang was placed once. All of its members existed then."""
     conditions = items_at(pod_group, "status", "conditions")
     scheduled = any(text_at(c, "type") == "Scheduled" and text_at(c, "status") == "True" for c in conditions)
@@ -174,7 +172,7 @@ def _was_placed(pod_group: Mapping[str, Any] | None, pods: Sequence[Mapping[str,
     return scheduled or any(text_at(p, "spec", "nodeName") or text_at(p, "status", "phase") in begun for p in pods)
 
 
-def _absent(pods: Sequence[Mapping[str, Any]], expected: Mapping[str, Sequence[str]]) -> list[tuple[str, int, str]]:
+def _absent(pods: Sequence[Observed], expected: Mapping[str, Sequence[str]]) -> list[tuple[str, int, str]]:
     """Return role, replica id and pod of each expected replica without a pod; empty where `expected` is out of date."""
     present = {text_at(pod, "metadata", "name") for pod in pods}
     if not present <= {pod for names in expected.values() for pod in names}:
@@ -225,7 +223,7 @@ def _read_gang(present: Sequence[ReplicaStatus], members: int, missing: int, *, 
     return JobState.FAILED, removed[0] if removed else Reason.POD_GONE
 
 
-def pod_counts(pod_group: Mapping[str, Any] | None) -> tuple[int, int, int]:
+def pod_counts(pod_group: Observed | None) -> tuple[int, int, int]:
     """Return how many pods a PodGroup counts as running, succeeded and failed."""
     running, succeeded, failed = (
         number_at(pod_group, "status", key) or 0 for key in ("running", "succeeded", "failed")
@@ -234,7 +232,7 @@ def pod_counts(pod_group: Mapping[str, Any] | None) -> tuple[int, int, int]:
 
 
 def _find_reason(
-    state: JobState, reason: Reason, replicas: Sequence[ReplicaStatus], pod_group: Mapping[str, Any] | None
+    state: JobState, reason: Reason, replicas: Sequence[ReplicaStatus], pod_group: Observed | None
 ) -> Reason:
     """Return the most specific reason: of the replica that failed or is stuck, else of the gang, else of the queue."""
     if reason in (Reason.RESTARTING, Reason.STOPPING):
@@ -254,8 +252,8 @@ def _find_reason(
     return Reason.UNSCHEDULABLE if any(one.reason is Reason.UNSCHEDULABLE for one in replicas) else reason
 
 
-def unschedulable(pod_group: Mapping[str, Any] | None) -> str | None:
-    """Return Volcano's text about a gang that cannot be placed. None: it can, or Volcano has not said.
+def unschedulable(pod_group: Observed | None) -> str | None:
+    """Return Volcano's text about a gang that cannot be placed, or None without such a text.
 
     Volcano leaves the condition `Unschedulable` on a gang that was scheduled later.
     """
@@ -270,10 +268,8 @@ def unschedulable(pod_group: Mapping[str, Any] | None) -> str | None:
     return text_at(bad[-1], "message") or text_at(bad[-1], "reason") or "the gang cannot be placed"
 
 
-def _is_admitted(
-    state: JobState, pod_group: Mapping[str, Any] | None, replicas: Sequence[ReplicaStatus]
-) -> bool | None:
-    """Return whether the queue has admitted the gang. None: not known."""
+def _is_admitted(state: JobState, pod_group: Observed | None, replicas: Sequence[ReplicaStatus]) -> bool | None:
+    """Return whether the queue has admitted the gang, or None if that is unknown."""
     if state is JobState.RUNNING or state.terminal or text_at(pod_group, "status", "phase") in ADMITTED_PHASES:
         return True
     if replicas and all(replica.node for replica in replicas):

@@ -1,8 +1,8 @@
-"""The replicas of a Volcano Job by its tasks, each of which runs one or more: replica id, pod, and status.
+"""The replicas of a Volcano Job by its tasks: replica id, pod, and status. A task runs one replica or more.
 
-A replica whose pod was not observed is read from what the job counts of its task. The counts say how many pods are in a
-phase, and not which. Where that leaves a choice, the numbers are right and `pod` is None: replicas count as running or
-succeeded first, in rank order, then as pending, then as failed. What is not counted follows from the job's state.
+A replica without an observed pod is read from the job's counts for its task. The counts say how many pods are in a
+phase, but not which. If that leaves a choice, the numbers are right and `pod` is None: replicas count as running or
+succeeded first, in rank order, then as pending, then as failed. All others follow from the job's state.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import JobState, ReplicaStatus, RoleStatus
 from torchx_pulumi.schedulers.pods.status import POD_PHASES, make_roles, read_replica, read_row, role_of, without_pod
 from torchx_pulumi.schedulers.volcano.names import pod_name
@@ -34,7 +35,7 @@ class Task:
     name: str
     count: int
     """Replicas that are requested."""
-    template: Mapping[str, Any]
+    template: Observed
     """Metadata and spec of its pods."""
 
     def pod_name(self, position: int) -> str:
@@ -42,7 +43,7 @@ class Task:
         return pod_name(self.job, self.name, position)
 
 
-def tasks_of(job: Mapping[str, Any] | None) -> Iterator[Task]:
+def tasks_of(job: Observed | None) -> Iterator[Task]:
     """Yield the tasks of an observed job in rank order; those with 0 replicas are left out."""
     for task in items_at(job, "spec", "tasks"):
         name, count = text_at(task, "name"), number_at(task, "replicas")
@@ -55,23 +56,16 @@ def tasks_of(job: Mapping[str, Any] | None) -> Iterator[Task]:
             )
 
 
-def place_of(labels: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return task and place in the task of a pod, by its labels. None: they do not say."""
+def place_of(labels: Observed) -> tuple[str, int] | None:
+    """Return task and place in the task of a pod, or None if its labels lack one of them."""
     task, place = text_at(labels, VOLCANO_TASK_SPEC), number_at(labels, VOLCANO_TASK_INDEX)
     return None if task is None or place is None else (task, place)
 
 
 def read_tasks(
-    job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], rows: Mapping[str, PodRow], state: JobState
+    job: Observed, pods: Sequence[Observed], rows: Mapping[str, PodRow], state: JobState
 ) -> tuple[RoleStatus, ...]:
-    """Return every replica that a job requests, with or without a pod.
-
-    Args:
-        job: The observed job.
-        pods: Its observed pods.
-        rows: Pods in short, by name.
-        state: State of the job.
-    """
+    """Return every replica that a job in a state requests, with or without a pod; `rows` has pods in short, by name."""
     by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
     # A pod with another place is of a replica that an elastic job gave up.
     firsts = [pod for pod in pods if not number_at(pod, "metadata", "labels", VOLCANO_TASK_INDEX)]
@@ -96,7 +90,7 @@ def read_tasks(
 
 
 def _unseen(
-    job: Mapping[str, Any],
+    job: Observed,
     task: Task,
     first: int,
     seen: Sequence[ReplicaStatus],
@@ -118,7 +112,7 @@ def _unseen(
         yield ReplicaStatus(id=first + position, pod=pod, state=outcome[0], reason=outcome[1])
 
 
-def counted_phases(job: Mapping[str, Any] | None, task: str) -> Counter[str]:
+def counted_phases(job: Observed | None, task: str) -> Counter[str]:
     """Return how many pods of a task a job counts in each phase, without phases that a pod cannot have."""
     counted = mapping_at(job, "status", "taskStatusCount", task, "phase")
     return Counter(

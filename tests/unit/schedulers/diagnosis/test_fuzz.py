@@ -91,7 +91,6 @@ STRANGE: tuple[Any, ...] = (
 @given(st.data())
 def test_objects_of_any_shape_never_raise(data: st.DataObject) -> None:
     evidence = Evidence(
-        scheduler=data.draw(st.sampled_from(["volcano", "mcad"])),
         status=JobStatus(
             state=data.draw(st.sampled_from(JobState)), reason=data.draw(st.sampled_from(Reason)), message="m"
         ),
@@ -104,7 +103,14 @@ def test_objects_of_any_shape_never_raise(data: st.DataObject) -> None:
         nodes=data.draw(MANY),
         at=data.draw(st.sampled_from([None, NOW, LATER])),
     )
-    json.dumps(build_observed(explain(evidence), observed_at=NOW))
+    variant = data.draw(st.sampled_from([JOB, PODS, MCAD]))
+    status = explain(
+        evidence,
+        describe=variant.describe,
+        diagnose=variant.diagnose,
+        replica_messages=variant.replica_messages,
+    )
+    json.dumps(build_observed(status, observed_at=NOW))
 
 
 def full(head: Manifest, made: Manifest) -> dict[str, Any]:
