@@ -51,7 +51,7 @@ from torchx_pulumi_components.resources import (
     register_notes,
     register_objects,
 )
-from torchx_pulumi_components.run_objects import check_protected, run_objects, wait_until_gone
+from torchx_pulumi_components.run_objects import check_protected, run_objects, tell_deletion, wait_until_gone
 from torchx_pulumi_components.stack_state import StackState, read_stack_state
 from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
 from torchx_pulumi_components.waiting import wait_until
@@ -271,8 +271,9 @@ class Construction:
                     intent,
                     manifests,
                     children,
-                    before_companions=lambda: wait_until_gone(launch, cluster),
+                    before_companions=lambda: wait_until_gone(launch, cluster, say),
                 )
+            telling = asyncio.ensure_future(tell_deletion(launch, cluster, objects, say))
             if objects:
                 await deleted(objects[0])
             # Readers of the index entry could not read a URL with a secret in it.
@@ -291,6 +292,7 @@ class Construction:
                 record = record_of(launch.run, launch, marked, uid)
                 noted = noted_outputs(outputs, role_outputs(current, job_object, marked), record, objects)
                 entry = None if state.app is None else entry_of(state.app, launch, outputs, archive)
+            await telling
             with behind_barrier(self.component):
                 register_notes(self.component, self.name, objects, outputs=noted, entry=entry)
 

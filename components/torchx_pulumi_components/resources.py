@@ -138,7 +138,7 @@ def register_objects(
     Returns:
         The intent, and the objects, the job object first.
     """
-    noted = pulumi.Stash(f"{name}-intent", opts=pulumi.ResourceOptions(parent=component), input=dict(intent))
+    noted = _stash(f"{name}-intent", intent, pulumi.ResourceOptions(parent=component))
     if not objects:
         return noted, []
     children = replace(children, depends_on=[*children.depends_on, noted])
@@ -195,9 +195,14 @@ def register_notes(
         entry: The app's index entry (`app_entry.write_entry`). None: a program launched the run.
     """
     if entry is not None:
-        after = pulumi.ResourceOptions(parent=component, depends_on=list(objects))
-        pulumi.Stash(f"{name}{APP_SUFFIX}", opts=after, input=dict(entry))
+        _stash(f"{name}{APP_SUFFIX}", entry, pulumi.ResourceOptions(parent=component, depends_on=list(objects)))
     component.register_outputs(dict(outputs))
+
+
+def _stash(name: str, value: Mapping[str, Any], opts: pulumi.ResourceOptions) -> pulumi.Stash:
+    """Register a note, whose digests `pulumi preview --diff` does not list before the change that they come from."""
+    opts.hide_diffs = ["input", "output"]
+    return pulumi.Stash(name, opts=opts, input=dict(value))
 
 
 def noted_outputs(

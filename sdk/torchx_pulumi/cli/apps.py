@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi.log_archive import check_archive_url
-from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_arguments
 from torchx_pulumi.runs.handle import read_handle
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def add_apps(commands: Commands) -> None:
     """Add the commands."""
     cancel = _add(commands, "cancel", cancel_command, "stop an app; its resources come free, its record stays")
     resume = _add(commands, "resume", resume_command, "let a cancelled app run again (Volcano)")
-    delete = _add(commands, "delete", delete_command, "delete an app, its stack and its record")
+    delete = _add(commands, "delete", delete_command, "delete apps, their stacks and their records", many=True)
     for each in (cancel, resume, delete):
         each.add_argument(
             "--take-over",
@@ -55,16 +55,17 @@ def add_apps(commands: Commands) -> None:
     log.add_argument("--no-timestamps", action="store_true", help="lines without the time of their writing")
 
 
-def _add(commands: Commands, name: str, command: Any, text: str) -> argparse.ArgumentParser:
+def _add(commands: Commands, name: str, command: Any, text: str, *, many: bool = False) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
-    parser.add_argument("handle", metavar="HANDLE", help="app handle, for example pulumi_volcano://torchx/default:app")
+    about = "app handle, for example pulumi_volcano://torchx/default:app" + ("; repeatable" if many else "")
+    parser.add_argument("handle", metavar="HANDLE", help=about, nargs="+" if many else None)
     parser.set_defaults(command=command)
     return parser
 
 
 def cancel_command(arguments: argparse.Namespace) -> int:
     """Stop an app."""
-    scheduler, app_id = _scheduler(arguments)
+    scheduler, app_id = _scheduler(arguments, arguments.handle)
     if not scheduler.exists(app_id):
         _say(f"app {app_id!r} not found; nothing to cancel")
         return 0
@@ -75,26 +76,44 @@ def cancel_command(arguments: argparse.Namespace) -> int:
 
 def resume_command(arguments: argparse.Namespace) -> int:
     """Let a cancelled app run again."""
-    scheduler, app_id = _scheduler(arguments)
+    scheduler, app_id = _scheduler(arguments, arguments.handle)
     scheduler.resume(app_id, take_over=arguments.take_over)
     _say(f"{app_id}: asked to run again")
     return 0
 
 
 def delete_command(arguments: argparse.Namespace) -> int:
-    """Delete an app."""
-    scheduler, app_id = _scheduler(arguments)
-    known = scheduler.exists(app_id)
-    scheduler.delete(
-        app_id, forget_unreachable=arguments.forget_unreachable, take_over=arguments.take_over, progress=_say
-    )
-    _say(f"{app_id}: deleted" if known else f"app {app_id!r} not found; nothing to delete")
+    """Delete apps, one after the other. An error of one is reported at the end and does not keep the others.
+
+    Raises:
+        TorchxPulumiError: A handle is wrong, and nothing was deleted; or an app could not be deleted.
+    """
+    targets, problems, errors = [], [], []
+    for handle in dict.fromkeys(arguments.handle):
+        try:
+            targets.append(_scheduler(arguments, handle))
+        except InvalidJobError as error:
+            problems += error.problems
+    if problems:
+        raise invalid_arguments(*problems)
+    for scheduler, app_id in targets:
+        try:
+            known = scheduler.exists(app_id)
+            scheduler.delete(
+                app_id, forget_unreachable=arguments.forget_unreachable, take_over=arguments.take_over, progress=_say
+            )
+        except TorchxPulumiError as error:
+            errors.append(str(error))
+            continue
+        _say(f"{app_id}: deleted" if known else f"app {app_id!r} not found; nothing to delete")
+    if errors:
+        raise TorchxPulumiError("\n".join(errors))
     return 0
 
 
 def log_command(arguments: argparse.Namespace) -> int:
     """Print a log."""
-    scheduler, app_id = _scheduler(arguments)
+    scheduler, app_id = _scheduler(arguments, arguments.handle)
     now = datetime.now().astimezone()
     given = {
         "log_containers": arguments.container,
@@ -103,7 +122,7 @@ def log_command(arguments: argparse.Namespace) -> int:
         "log_archive": arguments.archive,
     }
     if arguments.archive is not None and (problems := check_archive_url(arguments.archive, "--archive")):
-        raise invalid_job("log", problems)
+        raise invalid_arguments(*problems)
     options = {key: value for key, value in given.items() if value is not None}
     run = arguments.run
     targets = scheduler.logs.replicas(app_id, *_replica(arguments.replica), options=options, run=run)
@@ -149,7 +168,7 @@ def read_time(option: str, text: str | None, now: datetime) -> datetime | None:
         return datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (ValueError, OverflowError):
         message = f"is {text!r}, must be a time like 2026-01-31T12:00:00+01:00, or a duration like 90s, 10m, 2h, 1d"
-        raise invalid_job("log", [Problem(option, message)]) from None
+        raise invalid_arguments(Problem(option, message)) from None
 
 
 def _replica(text: str | None) -> tuple[str | None, int | None]:
@@ -157,23 +176,23 @@ def _replica(text: str | None) -> tuple[str | None, int | None]:
         return None, None
     role, slash, number = text.partition("/")
     if slash and not number.isdecimal():
-        raise invalid_job("log", [Problem("replica", f"is {text!r}, must be ROLE or ROLE/N")])
+        raise invalid_arguments(Problem("replica", f"is {text!r}, must be ROLE or ROLE/N"))
     return role, int(number) if slash else None
 
 
-def _scheduler(arguments: argparse.Namespace) -> tuple[PulumiScheduler, str]:
+def _scheduler(arguments: argparse.Namespace, text: str) -> tuple[PulumiScheduler, str]:
     """Return the scheduler and the app id that a handle names.
 
     Raises:
         InvalidJobError: It is not a handle, or of another scheduler; or TorchX is not installed.
     """
-    handle = read_handle(arguments.handle)
+    handle = read_handle(text)
     try:
         from torchx_pulumi.torchx_adapter.context import AdapterContext
         from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
     except ImportError as error:
-        text = f"this command needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`"
-        raise invalid_job("handle", [Problem("torchx", text)]) from error
+        message = f"this command needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`"
+        raise invalid_arguments(Problem("torchx", message)) from error
     adapter_context = arguments.adapter_context or AdapterContext(make_driver=arguments.make_driver)
     return PulumiScheduler(handle.scheduler, handle.session, adapter_context), handle.app_id
 

@@ -95,11 +95,16 @@ class LineView:
         self._file = file
         self._changes = ChangeLines()
         self._noted: set[str] = set()
+        self._is_begun = False
 
     def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:
         """Print what changed; problems, each when it begins, on stderr."""
         self._file.writelines(f"{text}\n" for text in self._changes.of(fleet, others))
         self._file.flush()
+        if not fleet.rows and not self._is_begun:
+            which = f"none of the {len(others)} apps matches" if others else "there are no apps"
+            self.say(f"{which}; a line follows when one does")
+        self._is_begun = True
         problems = {f"cluster {name} not reached: {why}" for name, why in fleet.unreachable.items()}
         problems |= {f"stack {item.stack} cannot be read: {item.why}" for item in fleet.broken}
         problems |= {*notes, *fleet.warnings}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.errors import Problem, invalid_arguments
 
 Commands = Any
 """What argparse returns of `add_subparsers`."""
@@ -105,7 +105,7 @@ def _patch_options(arguments: argparse.Namespace) -> dict[str, Any]:
     workspace = read_workspaces(arguments.workspace or ["."], problems)
     build_args = read_build_args(arguments.build_arg, os.environ, problems)
     if problems:
-        raise invalid_job("image", problems)
+        raise invalid_arguments(*problems)
     return {
         "base": arguments.base,
         "workspace": workspace,

@@ -14,7 +14,7 @@ from torchx_pulumi.cli.doctor import add_doctor
 from torchx_pulumi.cli.fleet import add_fleet
 from torchx_pulumi.cli.image import add_image
 from torchx_pulumi.cli.program import add_program
-from torchx_pulumi.model.errors import DeployError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.model.errors import DeployError, Problem, TorchxPulumiError, invalid_arguments
 from torchx_pulumi.planning.platforms import check_platform
 from torchx_pulumi.schedulers.registry import scheduler_names
 
@@ -99,12 +99,23 @@ def read_option_words(words: Sequence[str]) -> dict[str, str]:
             problems.append(Problem("--option", f"gives {key} twice; remove one"))
         options[key] = value
     if problems:
-        raise invalid_job("unnamed", problems)
+        raise invalid_arguments(*problems)
     return options
+
+
+class _ShowVersion(argparse.Action):
+    """Prints the version, which takes longer to find than the rest of the parser."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"torchx-pulumi {version('torchx-pulumi')}")  # noqa: T201
+        parser.exit()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torchx-pulumi", description="TorchX training jobs on Kubernetes.")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the version and end")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_render(commands)
     add_apps(commands)

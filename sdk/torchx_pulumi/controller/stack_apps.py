@@ -181,7 +181,7 @@ def _read(
             "namespace": namespace,
             "queue": _queue(checkpoint, variant, job_name) if entry is None else entry.queue,
         },
-        "declared": mapping_at(outputs, "declared") or ({} if entry is None else entry.declared),
+        "declared": _declared(outputs, place) if entry is None else mapping_at(outputs, "declared") or entry.declared,
         "links": {"ui_url": None if entry is None else entry.ui_url},
     }
     observed, own = mapping_at(output, "observed"), answer.observed
@@ -218,6 +218,12 @@ def _read(
         changing=bool(checkpoint.pending),
         of_later_release=any(map(is_of_later_release, exports)),
     )
+
+
+def _declared(outputs: Mapping[str, Any], place: StackRef) -> dict[str, Any]:
+    """Return what a program's job declares. Its stack stands for the user, as in what a program exports."""
+    declared = mapping_at(outputs, "declared")
+    return {**declared, "created_by": declared.get("created_by") or f"{place.project}/{place.stack}"}
 
 
 def kept_of_observed(observed: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from torchx_pulumi.logs.query import ContainerRun
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
-from torchx_pulumi.model.errors import ClusterError, DeployError, Problem, invalid_job
+from torchx_pulumi.model.errors import ClusterError, DeployError, Problem, invalid_arguments
 from torchx_pulumi.model.redaction import passwords_of, without_password
 from torchx_pulumi.model.timestamps import EPOCH
 from torchx_pulumi.stack_state.backend import FILE_SCHEME, backend_folder, open_store
@@ -443,7 +443,7 @@ def open_archive(url: str) -> Archive:
     """
     problems = check_archive_url(url, "log_archive")
     if problems:
-        raise invalid_job("log archive", problems)
+        raise invalid_arguments(*problems)
     place = _as_url(url)
 
     def open_files() -> Store:

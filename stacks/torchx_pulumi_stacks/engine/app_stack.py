@@ -9,7 +9,7 @@ from pathlib import Path
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import DeployError, TakenOverError
-from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.progress import ProgressCallback, once_each
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.runs.driver import Launched
@@ -152,6 +152,8 @@ class AppStack:
             DeployError: The engine refused, or another process works on the stack.
             ClusterError: The cluster cannot be reached, or is not the one of the launch; the stack stays.
         """
+        # The engine reports deletions of objects that were asked to go before.
+        progress = once_each(self.progress)
         self.clear_dead_locks(take_over=take_over)
         checkpoint = self.read()
         if checkpoint is not None and checkpoint.outdated and self._files is not None:
@@ -162,7 +164,7 @@ class AppStack:
             self.check_cluster()
         if lost:
             self.check()
-            delete_objects(self.entry, self.cluster, self.progress, self.check)
+            delete_objects(self.entry, self.cluster, progress, self.check)
         if checkpoint is not None and self._files is not None and not objects and not any(checkpoint.others()):
             # Without objects in the cluster, the files can be removed without a process.
             self.check()
@@ -170,14 +172,14 @@ class AppStack:
         elif checkpoint is not None:
             if objects:
                 self.check()
-                delete_unrecorded(checkpoint, self.entry, self.cluster, self.progress, self.check)
+                delete_unrecorded(checkpoint, self.entry, self.cluster, progress, self.check)
             if objects and not engine_reaches(checkpoint, self.entry, self.cluster()):
                 self._remove_without_engine(checkpoint, "the access in its state cannot be used here")
                 return
             find_cli()
             if not any(checkpoint.others()):
-                delete_awaited(checkpoint, self.entry, self.cluster, self.progress, self.check)
-            notes = EngineNotes(self.progress)
+                delete_awaited(checkpoint, self.entry, self.cluster, progress, self.check)
+            notes = EngineNotes(progress)
             words = ["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"]
             ended = self._run([*words, NO_PROGRAM], notes)
             if ended.code != 0 and not notes.errors and NO_ADDRESS in ended.stderr:
@@ -192,7 +194,7 @@ class AppStack:
                 raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
             self.check()
             if objects:
-                wait_for_pods(self.entry, self.cluster, self.check)
+                wait_for_pods(self.entry, self.cluster, progress, self.check)
         self.check()
         if self._files is not None:
             self._files.sweep(state=False)

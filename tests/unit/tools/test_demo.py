@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.demo.__main__ import main
+from tools.demo.pulumi_cli import ROOT, PulumiCli
 from tools.demo.running import alone
 
 
@@ -31,3 +32,8 @@ def test_an_unknown_cluster_is_refused(capsys: pytest.CaptureFixture[str]) -> No
         main(["--cluster", "elsewhere"])
     assert caught.value.code == 2
     assert "'local', 'current'" in capsys.readouterr().err
+
+
+def test_a_shell_that_looks_around_has_the_commands_of_this_checkout(tmp_path: Path) -> None:
+    pulumi = PulumiCli(tmp_path, {"PATH": "/parts"}, None)
+    assert pulumi.shell_settings["PATH"].split(":") == [str(ROOT / ".venv" / "bin"), "/parts"]
