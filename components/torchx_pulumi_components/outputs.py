@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,7 @@ from torchx_pulumi.model.cluster_identity import write_identity
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.registration import Registration, planned_role, pod_group_objects
+from torchx_pulumi.runs.registration import planned_role, pod_group_objects
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.launch import Launch
@@ -67,12 +67,9 @@ def role_outputs(launch: Launch, job_object: KubernetesObject | None, marked: Ma
     found = {}
     for role in plan.roles:
         groups = pulumi.Output.from_input(_pod_groups(plan, [role], job_name, uid)).apply(pod_group_objects)
-        found[role.dns_name] = {**marked.of(_planned_role(role.index, uids)), "pod_groups": groups}
+        planned = marked.of(lambda run, index=role.index: planned_role(run.plan, run.plan.roles[index], uids))
+        found[role.dns_name] = {**planned, "pod_groups": groups}
     return found
-
-
-def _planned_role(index: int, uids: Mapping[str, str]) -> Callable[[Registration], dict[str, Any]]:
-    return lambda run: planned_role(run.plan, run.plan.roles[index], uids)
 
 
 def _name_and_uid(launch: Launch, job_object: KubernetesObject | None) -> tuple[Any, Any]:

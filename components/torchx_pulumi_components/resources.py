@@ -147,13 +147,15 @@ def register_objects(
     # The other objects take their names through the job object: the engine then deletes them before the job object, and
     # all of the last run before it creates anything of the next one.
     created = pulumi.Output.unsecret(job_object.metadata.apply(lambda _: before_companions()))
-    return noted, [
-        job_object,
-        *(
-            KubernetesObject(resource, _named_after(created, manifest), children.of_companion(component, resource))
-            for resource, manifest in companions
-        ),
-    ]
+    made = [job_object]
+    for resource, manifest in companions:
+        metadata = manifest["metadata"]
+        # The name may be unknown itself.
+        given = pulumi.Output.all(metadata["name"], created).apply(lambda known: known[0])
+        annotations = with_annotations(metadata.get("annotations") or {}, SKIP_AWAIT)
+        named = {**manifest, "metadata": {**metadata, "name": given, "annotations": annotations}}
+        made.append(KubernetesObject(resource, named, children.of_companion(component, resource)))
+    return noted, made
 
 
 async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], attempt: int) -> bool:
@@ -214,14 +216,6 @@ def noted_outputs(
     """Return the outputs of a component with its roles and with the record of its run, known once all objects are."""
     hash_ = pulumi.Output.all(record["hash"], *(item.urn for item in objects)).apply(lambda known: known[0])
     return {"roles": list(roles.values()), **outputs, RECORD: {**record, "hash": hash_}}
-
-
-def _named_after(created: pulumi.Output[Any], manifest: Manifest) -> Manifest:
-    metadata = manifest["metadata"]
-    # The name may be unknown itself.
-    name = pulumi.Output.all(metadata["name"], created).apply(lambda known: known[0])
-    annotations = with_annotations(metadata.get("annotations") or {}, SKIP_AWAIT)
-    return {**manifest, "metadata": {**metadata, "name": name, "annotations": annotations}}
 
 
 def with_annotations(annotations: Any, more: Mapping[str, Any]) -> Any:

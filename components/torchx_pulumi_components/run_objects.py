@@ -69,7 +69,11 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
     if launch.run.imported and not variant.makes_pods:
         children = replace(children, kept_fields=ALL_FIELDS)
         if name in children.imports and launch.observed.job_object is not None:
-            job_object = {**job_object, **marked.leaves.mark_texts(_unchanged(launch.observed.job_object))}
+            # As it is observed, so that nothing about it changes.
+            metadata, spec = (launch.observed.job_object[key] for key in ("metadata", "spec"))
+            kept_keys = ("name", "namespace", "labels", "annotations")
+            observed = {"metadata": {key: metadata[key] for key in kept_keys if key in metadata}, "spec": spec}
+            job_object = {**job_object, **marked.leaves.mark_texts(observed)}
     if launch.replaces_job_object:
         children = replace(children, replaces_job_object=True)
     resources, manifests = launch.registration.resource_names(rendered), [job_object, *companions]
@@ -209,10 +213,3 @@ async def wait_until_gone(launch: Launch, cluster: PodReader | None, say: Progre
         await asyncio.to_thread(notes.tell, POD, going[0])
         await asyncio.sleep(POLL_S)
     raise pulumi.RunError(f"pods of run {ended.job_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion")
-
-
-def _unchanged(job_object: Manifest) -> Manifest:
-    """Return an observed object as inputs that change nothing about it."""
-    metadata = job_object["metadata"]
-    kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
-    return {"metadata": kept, "spec": job_object["spec"]}

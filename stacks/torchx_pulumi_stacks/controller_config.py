@@ -114,20 +114,17 @@ def read_controller(settings: Settings, text: str | None) -> ControllerConfig | 
     """
     if text is None:
         return None
-    reader, given = _Reader(settings), _parsed(text)
+    try:
+        given = whole_numbers(json.loads(text))
+    except ValueError:
+        given = text
+    reader = _Reader(settings)
     config = reader.read(ControllerConfig, given, "controller")
     if isinstance(given, Mapping):
         rules = [Problem(settings.path(f"controller.{key}"), message) for key, message in _problems(config)]
         reader.problems += uncovered(rules, reader.problems)
     settings.problems += reader.problems
     return config
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return whole_numbers(json.loads(text))
-    except ValueError:
-        return text
 
 
 class _Reader(TypedReader):

@@ -85,7 +85,8 @@ def installed_dependencies(config: ControllerConfig) -> Path:
         ImageError: pip fails, for example because there is no wheel for the platform.
     """
     wanted = sorted(requirements([*config.backends, config.log_archive or "", *config.archive_allow]))
-    pins = sorted(_pins())
+    installed = [(found.metadata["Name"], found.version) for found in importlib.metadata.distributions()]
+    pins = sorted(f"{name}=={version}" for name, version in installed if name and name != NAME)
     for_python = ["--python-version", config.python_version or "", *_platforms(config.platform)]
     key = sha256("\n".join([*wanted, *pins, *for_python]).encode()).hexdigest()[:16]
     folder = cache_folder().with_name("controller") / key
@@ -119,13 +120,6 @@ def requirements(urls: Sequence[str]) -> Iterator[str]:
     for scheme, package in PACKAGES.items():
         if any(url.startswith(f"{scheme}://") for url in urls):
             yield package
-
-
-def _pins() -> Iterator[str]:
-    for found in importlib.metadata.distributions():
-        name = found.metadata["Name"]
-        if name and name != NAME:
-            yield f"{name}=={found.version}"
 
 
 def _platforms(platform: str | None) -> Iterator[str]:

@@ -90,9 +90,7 @@ def run(find_target: Callable[[], Target], wishes: Wishes) -> None:
     say(f"passed: {', '.join(ended)}; {left}")
 
 
-def launch_and_follow(
-    pulumi: PulumiCli, target: Target, wishes: Wishes, job: Job, *, shows_outputs: bool
-) -> JobStatus:
+def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes, job: Job, *, shows_outputs: bool) -> JobStatus:
     """Run a job through the stack program, show what happens, and return how it ended.
 
     Raises:
@@ -173,7 +171,9 @@ def try_to(act: Callable[[], Any], what: str | None) -> None:
 
 def explain_how_to_look(pulumi: PulumiCli, target: Target) -> None:
     """Say what can be done with a demo that was left running."""
-    run = f"torchx run -s pulumi_volcano -cfg queue=default --workspace '' utils.echo --image {target.image} --msg hello"
+    run = (
+        f"torchx run -s pulumi_volcano -cfg queue=default --workspace '' utils.echo --image {target.image} --msg hello"
+    )
     show(
         f"""
 The stacks and their cluster are left as they are. To look around, in a shell:

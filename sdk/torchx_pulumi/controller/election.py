@@ -103,8 +103,13 @@ class LeaseElection:
             wait_s = self._attempt()
             self._news.set()
             self._stopped.wait(wait_s)
-        if self._renewed_at is not None:
-            self._release()
+        if self._renewed_at is None or self._lease is None:
+            return
+        self._renewed_at = None
+        try:
+            self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=False))
+        except ClusterError as error:
+            logger.info("the Lease is not given back, and ends by itself: %s", error)
 
     def _attempt(self) -> float:
         """Try to get or to renew the Lease; return the time until the next attempt."""
@@ -144,14 +149,6 @@ class LeaseElection:
                     return
         self._lease = self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=True))
         self._seen_at = self._renewed_at = sent_at
-
-    def _release(self) -> None:
-        self._renewed_at = None
-        try:
-            if self._lease is not None:
-                self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=False))
-        except ClusterError as error:
-            logger.info("the Lease is not given back, and ends by itself: %s", error)
 
     def _record(self, lease: Manifest, *, held: bool) -> Manifest:
         """Return the Lease as it is written."""

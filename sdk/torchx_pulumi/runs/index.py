@@ -137,7 +137,12 @@ class RunIndex:
         meant = None if wanted is None else _in_cluster(found, wanted)
         if meant is not None:
             return meant
-        raise invalid_job(app_id, [Problem("app_id", _several(app_id, found))])
+        places = "; ".join(describe_access(entry) for entry in found)
+        text = (
+            f"{app_id!r} was launched in {len(found)} clusters: {places}. Say which is meant with the kubeconfig or "
+            "the context in force (KUBECONFIG, `kubectl config use-context`)"
+        )
+        raise invalid_job(app_id, [Problem("app_id", text)])
 
     def find_in(self, cluster: ClusterIdentity, app_id: str, scheduler: str) -> RunEntry | None:
         """Return the app of an id that was launched in a cluster. None: no entry is known to be of that cluster.
@@ -285,11 +290,3 @@ def _in_cluster(entries: list[RunEntry], cluster: ClusterIdentity) -> RunEntry |
     here = [entry for entry in entries if match_identity(entry, cluster) is Match.SAME]
     # An app that was launched again since the uid of the cluster can be read has the preferred key.
     return next((entry for entry in here if entry.cluster == cluster.key), here[0] if here else None)
-
-
-def _several(app_id: str, entries: list[RunEntry]) -> str:
-    places = "; ".join(describe_access(entry) for entry in entries)
-    return (
-        f"{app_id!r} was launched in {len(entries)} clusters: {places}. Say which is meant with the kubeconfig or the "
-        "context in force (KUBECONFIG, `kubectl config use-context`)"
-    )

@@ -107,7 +107,9 @@ class Registration:
         # Only labels and annotations change; a copy of all tasks would take longer than the rest of the plan.
         job_object, *companions = ({**item, "metadata": dict(item["metadata"])} for item in given)
         job_object["metadata"]["labels"] = {**(job_object["metadata"].get("labels") or {}), **own}
-        _annotate(job_object, {labels.RUN: self.record.hash, **_digest_note(self.plan.options)})
+        noted = self.plan.options.annotations.items()
+        digests = {key: value for key, value in noted if key == labels.IMAGE_DIGESTS}
+        _annotate(job_object, {labels.RUN: self.record.hash, **digests})
         for companion in companions:
             _annotate(companion, {labels.LAUNCH: owner, labels.RUN: self.record.hash})
         return [job_object, *companions]
@@ -389,10 +391,6 @@ def plan_registration(registration: Registration, now: datetime | None = None) -
         kubeconfig=entry.kubeconfig,
         kube_context=entry.kube_context,
     )
-
-
-def _digest_note(options: Options) -> dict[str, str]:
-    return {key: value for key, value in options.annotations.items() if key == labels.IMAGE_DIGESTS}
 
 
 def _annotate(manifest: dict[str, Any], own: Mapping[str, str]) -> None:

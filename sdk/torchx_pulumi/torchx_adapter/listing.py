@@ -189,7 +189,12 @@ def _list_cluster(
         if entry is not None and is_ours(entry, job_object):
             del known[kind, entry.namespace, entry.job_name]
             rows.append((app_id, entry.name, uid, partial(_noted_state, context, entry, seen)))
-        elif entry is not None and _is_relaunched(entry, cluster, job_object):
+        elif (
+            entry is not None
+            and is_of_stack(entry, job_object)
+            and match_cluster(entry, cluster, job_object) is Match.SAME
+        ):
+            # It is of a later run of the app, in the cluster of the launch.
             del known[kind, entry.namespace, entry.job_name]
             find = partial(lookup.reread, entry)
             rows.append((app_id, entry.name, uid, partial(_others_state, lookup, kind, seen, find)))
@@ -259,11 +264,6 @@ def _pods(listing: ClusterListing, label: str) -> Callable[[Run], tuple[Manifest
 
 def _variant_of_kind(scheduler: str, kind: Kind) -> Variant:
     return next(variant for variant in find_backend(scheduler).variants.values() if variant.job_object == kind)
-
-
-def _is_relaunched(entry: RunEntry, cluster: Cluster, job_object: Manifest) -> bool:
-    """Return whether an object is of a later run of the app, in the cluster of the launch."""
-    return is_of_stack(entry, job_object) and match_cluster(entry, cluster, job_object) is Match.SAME
 
 
 def _others_state(

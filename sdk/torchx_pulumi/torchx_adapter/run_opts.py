@@ -239,11 +239,8 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
         if problems:
             required = any(name in problems for name, each in self._opts.items() if each.is_required)
             kind = MissingRunOptionError if required else InvalidRunConfigException
-            raise kind("; ".join(problems.values()), next(iter(problems)), self._all_shown(cfg))
-
-    def _all_shown(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options as a message may repeat them."""
-        return {name: self._shown(self.canonical_key(name), value) for name, value in cfg.items()}
+            shown = {name: self._shown(self.canonical_key(name), value) for name, value in cfg.items()}
+            raise kind("; ".join(problems.values()), next(iter(problems)), shown)
 
     def _shown(self, key: str | None, value: Any) -> Any:
         """Return a value without what may be a secret: credentials in URLs, and the values of mappings."""

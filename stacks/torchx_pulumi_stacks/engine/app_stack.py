@@ -246,7 +246,13 @@ class AppStack:
         if self._files is None:
             # `_run` handles the locks of other backends when the CLI reports them.
             if take_over:
-                self._cancel()
+                with self.work_dir.open() as folder:
+                    words = ["cancel", "--yes", "--stack", self.entry.place.cli_name]
+                    ended = run_cli(find_cli(), words, folder, self._env())
+                if ended.code != 0 and not NO_STACK.search(ended.stderr):
+                    raise EngineNotes(self.progress).error(
+                        self.entry.app_id, "taken over", ended.stderr, code=ended.code
+                    )
             return
         end = time.monotonic() + LOCK_WAIT_S
         while stay := self._files.clear_locks(lambda lock: take_over or self.work_dir.locks.is_dead(lock)):
@@ -331,14 +337,6 @@ class AppStack:
             ended = self._in_slot(cancel_and_run)
         self.check()
         return ended
-
-    def _cancel(self) -> None:
-        """Remove all locks of a stack that is not in a folder, if the stack exists."""
-        with self.work_dir.open() as folder:
-            words = ["cancel", "--yes", "--stack", self.entry.place.cli_name]
-            ended = run_cli(find_cli(), words, folder, self._env())
-        if ended.code != 0 and not NO_STACK.search(ended.stderr):
-            raise EngineNotes(self.progress).error(self.entry.app_id, "taken over", ended.stderr, code=ended.code)
 
     def _in_slot(self, run: Callable[[Path], CliResult]) -> CliResult:
         """Wait for a slot, and run the CLI in a folder of its own."""

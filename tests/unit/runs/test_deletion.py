@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from typing import Any
 
@@ -47,6 +48,6 @@ def test_a_line_comes_within_two_seconds_and_then_every_ten() -> None:
         notes.tell(VOLCANO_JOB, JOB)
     times, lines = zip(*told, strict=True)
     assert times[0] <= 2
-    assert [round(later - before) for before, later in zip(times, times[1:], strict=False)] == [20]
+    assert [round(later - before) for before, later in itertools.pairwise(times)] == [20]
     assert lines[0] == "deleting Job ml/train, 1 s so far: waiting for 1 pod to end (grace period 30 s): a"
     assert POD.kind not in lines[0]

@@ -164,9 +164,7 @@ def placed_pods(replicas: Sequence[ReplicaStatus]) -> set[str | None]:
     return {one.pod for one in replicas if one.node and one.state in goes_on and one.reason is not Reason.STOPPING}
 
 
-def _warnings(
-    events: Sequence[Mapping[str, Any]], replicas: Sequence[ReplicaStatus]
-) -> Iterable[tuple[str, str]]:
+def _warnings(events: Sequence[Mapping[str, Any]], replicas: Sequence[ReplicaStatus]) -> Iterable[tuple[str, str]]:
     """Return the most specific warning of each kind among the events, the newest kind first.
 
     Failures to place a pod that has a node now are left out.

@@ -195,7 +195,10 @@ def test_what_was_said_before_pods_had_a_node_is_no_reason_any_more() -> None:
     wrapper = mcad("Pending", backoff, queuejobstate="Backoff")
     groups = [{"metadata": {"name": "app-pg0"}, "status": {"phase": "Pending"}}]
     about = [
-        {**warning("FailedScheduling", "0/3 nodes are available: 2 Insufficient cpu."), "involvedObject": {"name": name}}
+        {
+            **warning("FailedScheduling", "0/3 nodes are available: 2 Insufficient cpu."),
+            "involvedObject": {"name": name},
+        }
         for name in ("app-trainer-0", "app")
     ]
     placed = [pod(task, "Pending") for task in ("trainer-0", "trainer-1")]
@@ -209,7 +212,8 @@ def test_what_was_said_before_pods_had_a_node_is_no_reason_any_more() -> None:
     status = read_mcad(mcad(), [placed[0], unschedulable("trainer-1", "no gpu")], [], about[:1])
     assert (status.reason, "Insufficient" in status.message) == (Reason.UNSCHEDULABLE, False)
     # A requeued AppWrapper whose pods end waits in the queue again.
-    ending = [{**each, "metadata": {**each["metadata"], "deletionTimestamp": ENDED}} for each in placed]
+    running = [pod("trainer-0"), pod("trainer-1")]
+    ending = [{**each, "metadata": {**each["metadata"], "deletionTimestamp": ENDED}} for each in running]
     assert "Insufficient resources" in read_mcad(wrapper, ending).message
 
 

@@ -205,7 +205,10 @@ def test_a_deletion_says_what_it_waits_for_and_once_what_it_deletes(slot_lab: Sl
     lab.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "deletionGracePeriodSeconds": 30}})
     get, step = lab.cluster.get, "resourcePreEvent"
     event = {step: {"metadata": {"op": "delete", "old": lab.recorded, **lab.recorded}}}
-    lab.cli.write_text(lab.cli.read_text() + f"""for word; do case $word in *events-*) echo '{json.dumps(event)}' >> "$word"; esac; done\n""")
+    lab.cli.write_text(
+        lab.cli.read_text()
+        + f"""for word; do case $word in *events-*) echo '{json.dumps(event)}' >> "$word"; esac; done\n"""
+    )
 
     def slow(*args: Any) -> Any:
         """Answer as if the object stayed until its pod has ended."""
@@ -214,7 +217,10 @@ def test_a_deletion_says_what_it_waits_for_and_once_what_it_deletes(slot_lab: Sl
     lab.cluster.get = slow  # type: ignore[method-assign]
     lab.stack.remove()
     waits = "1 pod to end (grace period 30 s): train-1-0"
-    assert lab.told == ["deleting Job default/train-1", f"deleting Job default/train-1, 1 s so far: waiting for {waits}"]
+    assert lab.told == [
+        "deleting Job default/train-1",
+        f"deleting Job default/train-1, 1 s so far: waiting for {waits}",
+    ]
 
 
 @pytest.mark.parametrize("mark", ["protect", "retainOnDelete"])
