@@ -102,8 +102,8 @@ class LineView:
         self._file.writelines(f"{text}\n" for text in self._changes.of(fleet, others))
         self._file.flush()
         if not fleet.rows and not self._is_begun:
-            which = f"none of the {len(others)} apps matches" if others else "there are no apps"
-            self.say(f"{which}; a line follows when one does")
+            which = f"none of the {len(others)} apps matches" if others else "there are no apps yet"
+            self.say(f"{which}; a line follows for each that does")
         self._is_begun = True
         problems = {f"cluster {name} not reached: {why}" for name, why in fleet.unreachable.items()}
         problems |= {f"stack {item.stack} cannot be read: {item.why}" for item in fleet.broken}
