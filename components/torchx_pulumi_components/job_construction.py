@@ -1,4 +1,4 @@
-"""What a training job component does after its constructor has returned: decide, register, and wait.
+"""The work of a training job component after its constructor has returned: decide, register, and wait.
 
 `launch` decides, `resources` registers, `stack_state` reads what the last deployment left.
 """
@@ -203,7 +203,7 @@ class Construction:
             other=other,
             unknown=bool(self.leaves.unknown),
             state=state,
-            # Under mocks there is no organization.
+            # Mocks have no organization.
             organization=(pulumi.get_organization() or "organization", pulumi.get_project(), pulumi.get_stack()),
             cluster=self._jobs.shared_reads(cluster),
             created_here=self._created_here(),
@@ -241,7 +241,7 @@ class Construction:
         resolved = await self.leaves.resolve(self.given)
         await self._jobs.wait_for(self.component, [*self.depends_on, *self.leaves.resources])
         self.args = read_args(self.name, resolved, self.scheduler, self.spec)
-        # By their names in Python, also where they are one Output.
+        # By their names in Python, also if they are one Output.
         self.given = {snake_case(str(key)): self.given[key] for key in resolved}
 
     async def _register(
@@ -376,7 +376,7 @@ class Construction:
 
 
 def _names_objects(place: ValuePath) -> bool:
-    """Return whether a value is part of names of objects, or is their number. Pulumi cannot hide these."""
+    """Return whether a value shows in the names or the number of objects, which Pulumi cannot hide."""
     names = tuple(snake_case(str(part)) for part in place)
     return names == ("job_name",) or (names[:1] == ("roles",) and names[2:] in (("name",), ("num_replicas",)))
 

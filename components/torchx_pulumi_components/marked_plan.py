@@ -35,7 +35,7 @@ class MarkedPlan:
     def of(self, build: Callable[[Registration], Any], built: Any = None) -> Any:
         """Return what is built from the registration, with marks.
 
-        Where a choice that everything depends on is secret, a scheduler for example, all of it is.
+        If a choice that everything depends on is secret, for example the scheduler, all of it is.
 
         Args:
             build: Takes a registration.
@@ -64,7 +64,7 @@ class MarkedPlan:
 
 
 def _mark_object(value: Mapping[str, Any], changed: Any, other: Any, *, blind: bool) -> dict[str, Any]:
-    """Return an object with marks, where the other arguments may be refused: more of it is marked then.
+    """Return an object with marks. If the other arguments are refused, more of it is marked.
 
     Args:
         value: Made of the arguments.
@@ -155,7 +155,7 @@ def _registration(args: ParsedArgs | None, launch: Launch, name: str, run: str) 
     plan = launch.plan
     found = {name: getattr(plan.options, name) for name in args.left_open}
     if not launch.launching and "namespace" in args.unknown:
-        # A run that is kept stays where it is.
+        # A kept run keeps its namespace.
         found["namespace"] = plan.namespace
     own: Any = replace(args.options, **found)
     if variant_of(own) is not variant_of(plan.options):

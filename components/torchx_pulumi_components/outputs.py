@@ -73,7 +73,7 @@ def role_outputs(launch: Launch, job_object: KubernetesObject | None, marked: Ma
 
 
 def _name_and_uid(launch: Launch, job_object: KubernetesObject | None) -> tuple[Any, Any]:
-    """Return name and uid of the job object: plain where they are known, else Outputs."""
+    """Return name and uid of the job object: plain if they are known, else Outputs."""
     name: Any = launch.plan.job_name
     uid: Any = launch.run.uid
     if job_object is not None:
@@ -106,7 +106,7 @@ def _created_status(plan: JobPlan[Any], status: Any, now: datetime) -> Any:
 
 
 def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: Any, uid: Any) -> Any:
-    """Return the names of the PodGroups of some roles; an Output where they depend on one."""
+    """Return the names of the PodGroups of some roles; an Output if they depend on one."""
     variant = variant_of(plan.options)
     used_uid = uid if variant.pod_groups_by_uid else ""
     if not isinstance(job_name, pulumi.Output) and not isinstance(used_uid, pulumi.Output):

@@ -1,4 +1,4 @@
-"""What is used of Pulumi's SDK besides its public interface, in one module. docs/decisions/0022 has the reasons.
+"""The only uses of Pulumi's SDK beyond its public interface. docs/decisions/0022 has the reasons.
 
 A version of the SDK that was not tested is refused at the first use, before anything is registered.
 """
@@ -109,7 +109,7 @@ async def alias_urns(aliases: Iterable[Any], name: str, token: str, parent: pulu
 
 
 def children_of(component: pulumi.ComponentResource) -> set[pulumi.Resource]:
-    """Return the resources below a component, which stand for it where something depends on it."""
+    """Return the resources below a component, for which its dependents wait."""
     return set(component._childResources)
 
 

@@ -73,7 +73,7 @@ def plan_as_launched(
         RoleSpec(
             name=role["name"],
             image=role["image"],
-            # Nothing is rendered of it.
+            # It is not rendered.
             entrypoint="as-launched",
             num_replicas=int(role["replicas"]),
             min_replicas=None if role.get("min_replicas") is None else int(role["min_replicas"]),

@@ -42,13 +42,13 @@ class KubernetesObject(pulumi.CustomResource):
 
     @property
     def uid(self) -> pulumi.Output[str | None]:
-        """Uid of the object; not secret where its metadata is."""
+        """Uid of the object, not secret even if its metadata is."""
         found: pulumi.Output[str | None] = self.metadata.apply(lambda metadata: (metadata or {}).get("uid"))
         return pulumi.Output.unsecret(found)
 
     @property
     def name(self) -> pulumi.Output[Any]:
-        """Name of the object; not secret where its metadata is."""
+        """Name of the object, not secret even if its metadata is."""
         return pulumi.Output.unsecret(self.metadata["name"])
 
     @property
@@ -77,7 +77,7 @@ class ChildOptions:
     replacement_trigger: str | None = None
     """Replaces the objects when it changes. None: a new name does that."""
     replaces_job_object: bool = False
-    """The job object is another run's under the same name: any change of it is a replacement."""
+    """Another run has the job object's name: any change of the object is a replacement."""
     retain_on_delete: bool | None = None
     secret_outputs: Sequence[str] = ()
     """Outputs that are secret in any case: the managed fields in a pod's metadata repeat its ports and the places of
@@ -87,7 +87,7 @@ class ChildOptions:
         """Return the options of the job object, by its resource name."""
         options = self._of_object(parent, name, self.kept_fields)
         if self.replaces_job_object:
-            # The engine compares triggers only where the state has one; a run without a fixed name has none.
+            # The engine compares triggers only if the state has one; a run without a fixed name has none.
             options.replace_on_changes = ["metadata", "spec"]
         return options
 
@@ -159,7 +159,7 @@ def register_objects(
 
 
 async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], attempt: int) -> bool:
-    """Wait for a run's objects and return whether the engine did with them what the program asked for.
+    """Wait for a run's objects and return whether the engine registered all of them as asked.
 
     It leaves resources out that `--target` does not name, and goes on after an error with `--continue-on-error`. The
     outputs of their component are written nevertheless.
@@ -173,7 +173,7 @@ async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], at
         await item.urn.future()
     if pulumi.runtime.is_dry_run():
         return True
-    # Of an intent that was left out the engine returns the last one.
+    # For an intent that was left out, the engine returns the last one.
     noted = await pulumi.Output.unsecret(intent.input).future()
     uids = [await item.uid.future() for item in objects]
     return all(uids) and isinstance(noted, Mapping) and noted.get("attempt") == attempt
@@ -219,7 +219,7 @@ def noted_outputs(
 
 
 def with_annotations(annotations: Any, more: Mapping[str, Any]) -> Any:
-    """Return annotations with more of them, also where all of them are secret or unknown."""
+    """Return annotations with more of them, also if all of them are secret or unknown."""
     if isinstance(annotations, Mapping):
         return {**annotations, **more}
     return pulumi.Output.all(annotations, more).apply(lambda known: {**(known[0] or {}), **known[1]})

@@ -84,7 +84,7 @@ class ControllerConfig:
     """true: logs of pods with Secrets are archived there too."""
     forget_after: str | None = None
     """Age at which stacks of `torchx run` are removed after they have succeeded or were cancelled, for example `30d`.
-    Unset: nothing is removed, and the controller may delete nothing."""
+    Unset: stacks stay, and the controller gets no permission to delete."""
     forget_failed_after: str | None = None
     """The same for those that failed. Unset: twice `forgetAfter`."""
     token_secret: str | None = None
@@ -135,11 +135,9 @@ class _Reader(TypedReader):
         self._settings = settings
 
     def refuse(self, path: str, message: str, rule: str = "") -> None:
-        """Add a problem with a key."""
         super().refuse(self._settings.path(path), message, rule)
 
     def field_path(self, path: str, name: str) -> str:
-        """Return the path of a field as the user writes it."""
         return join(path, key_of(name))
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:

@@ -32,7 +32,7 @@ RBAC: Final = "rbac.authorization.k8s.io"
 def deploy_controller(
     config: ControllerConfig, namespace: str, image: str, pull_secret: str | None, inside: pulumi.ResourceOptions
 ) -> None:
-    """Register the objects of the controller, and export where it is.
+    """Register the objects of the controller, and export its address.
 
     Args:
         config: What is asked for.

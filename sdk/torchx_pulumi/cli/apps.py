@@ -48,7 +48,7 @@ def add_apps(commands: Commands) -> None:
     which.add_argument(
         "--attempt", type=int, metavar="N", help="the N-th run of the replica whose log is kept, the oldest is 1"
     )
-    log.add_argument("--archive", metavar="URL", help="archive to ask where the pod is gone; default: the launch's own")
+    log.add_argument("--archive", metavar="URL", help="archive to ask if the pod is gone; default: the launch's own")
     log.add_argument("--run", metavar="UID", help="archived run with this uid of its job object, or its beginning")
     log.add_argument("--tail", type=int, metavar="N", help="only so many lines of the end")
     log.add_argument("--follow", "-f", action="store_true", help="go on until the app has ended")

@@ -229,7 +229,7 @@ class ArchivedRun(ContainerRun):
     """The log was copied to its end. False: it was copied while the container ran."""
     copied_at: datetime
     first_line_at: datetime | None = None
-    """Time of the first line. None: there is no line."""
+    """Time of the first line. None: the log is empty."""
 
     @property
     def key(self) -> RunKey:
@@ -433,7 +433,7 @@ def _refusal(text: str) -> str | None:
 
 
 def open_archive(url: str) -> Archive:
-    """Return the archive of a URL. Nothing is read, written or requested.
+    """Return the archive of a URL, without a request.
 
     Args:
         url: The URL or the path, as `check_archive_url` allows it.
@@ -477,7 +477,7 @@ def _has_user(url: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    """Return a text for messages: without credentials, also where it is no URL."""
+    """Return a text for messages without credentials, whether it is a URL or not."""
     if "://" not in text:
         _, at, rest = text.rpartition("@")
         return repr(f"***@{rest}" if at and not text.startswith("/") else text)

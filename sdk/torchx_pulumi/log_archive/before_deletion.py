@@ -119,7 +119,7 @@ def copying_logs(
 
 
 def _report(copies: Sequence[_Copy], name: str) -> Iterator[str]:
-    """Yield what was not copied to an archive, each reason once, and what was."""
+    """Yield what was not copied to an archive, each reason once, then the number of copied logs."""
     by_failure: dict[str, list[_Copy]] = {}
     for copy in copies:
         failure = copy.failure or ("the archive did not take it in time" if copy.is_alive() else "")
@@ -150,7 +150,6 @@ class _Copy(threading.Thread):
         self._room = room
 
     def run(self) -> None:
-        """Copy the log."""
         try:
             with self._room:
                 if self.log.stop.is_set():

@@ -164,7 +164,7 @@ class _ContainerLog:
         )
 
     def once(self) -> Iterator[Labelled]:
-        """Yield the current lines, or raise an error that says why there is none."""
+        """Yield the current lines, or raise an error that says why they are missing."""
         previous = self.query.previous
         while not self.stop.is_set():
             try:
@@ -282,7 +282,7 @@ class _ContainerLog:
 
 
 def _merged_by_time(logs: Sequence[_ContainerLog], query: LogQuery) -> Iterator[Labelled]:
-    """Yield the current lines of containers, sorted by time. Of several, those without such a run are skipped."""
+    """Yield the current lines of containers, sorted by time. Containers without such a run are skipped."""
     run = "previous" if query.previous else "current"
     begun = [log for log in logs if getattr(log.container, run) is not None]
     if not begun:

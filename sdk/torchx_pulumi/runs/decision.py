@@ -32,7 +32,7 @@ class Decision:
     fields: Sequence[str] = ()
     """Paths that changed."""
     message: str = ""
-    """One or more sentences for the user. Empty: nothing to say."""
+    """One or more sentences for the user. Empty: none is needed."""
 
 
 def launched_replicas(record: RunRecord | None, replicas: Mapping[str, int]) -> dict[str, int]:

@@ -59,7 +59,7 @@ class Forgotten(str, Enum):
 
     REMOVED = "removed"
     KEPT = "kept"
-    """The caller's decision was that it stays, or there is no such stack."""
+    """The caller decided to keep it, or the stack does not exist."""
     DEFERRED = "deferred"
     """Another process has the lease of the stack, or the stack cannot be reached; try again later."""
     LEFT = "left"
@@ -116,7 +116,7 @@ class Driver(Protocol):
         check: CheckOwner = unowned,
         take_over: bool = False,
     ) -> None:
-        """Delete the app's objects and its stack. Objects that are gone already are no error.
+        """Delete the app's objects and its stack. Missing objects are skipped.
 
         Args:
             entry: The app.
@@ -150,7 +150,7 @@ class Driver(Protocol):
             entry: The app.
 
         Returns:
-            It may be about another run than the one that is known here. None: there is no such output, or only a
+            It may be about another run than the one that is known here. None: the output is absent, or only a
             process can read the backend.
 
         Raises:
@@ -211,7 +211,7 @@ class Driver(Protocol):
         ...
 
     def find(self, place: StackRef, still: Still | None = None, *, known: RunEntry | None = None) -> RunEntry | None:
-        """Return an app's entry from its stack's state. None: there is no such stack.
+        """Return an app's entry from its stack's state. None: the stack does not exist.
 
         Args:
             place: The stack.

@@ -118,7 +118,7 @@ def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
     for path, value in set_fields(role, version):
         if path == "resource":
-            # A zero or negative amount is none, as for the renderers.
+            # The renderers ignore a zero or negative amount too.
             amounts = ((part, item) for part, item in set_fields(value, version))
             yield from ((f"resource.{part}", item) for part, item in amounts if not is_number(item) or item > 0)
         elif path in ("env", "secret_env"):

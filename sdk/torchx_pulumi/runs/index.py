@@ -35,10 +35,10 @@ def is_app_id(text: str) -> bool:
 
 
 class RunIndex:
-    """The apps that were launched from this machine. Safe for threads and processes; nothing is kept in memory."""
+    """The apps that were launched from this machine, in files. Safe for threads and processes."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Set the folder; nothing is read or created yet.
+        """Set the folder. The first call reads or creates files.
 
         Args:
             folder: Folder of the files. None: `runs` in the user's state folder.

@@ -77,7 +77,7 @@ class RunRecords:
         return self._record_end(entry, look, noted, answer)
 
     def answer(self, entry: RunEntry) -> Answer | None:
-        """Return what the stack of an app says of its run. None: nothing, or it cannot be read."""
+        """Return what the stack of an app says of its run. None: it cannot be read or says nothing."""
         if entry.uid is None or not _has_stack(entry):
             return None
         try:
@@ -186,7 +186,7 @@ class RunRecords:
         return entry, True
 
     def _record_end(self, entry: RunEntry, look: Look, noted: Noted, answer: Answer | None) -> Mapping[str, Any]:
-        """Write an end to the stack of its app where that is due, and return the end that the stack has then."""
+        """Write an end to its app's stack if that is due, and return the end that the stack has then."""
         if not _has_stack(entry) or entry.uid is None or not _is_due(noted, look.at):
             return noted.observed
         if answer is not None and end_of(answer.observed) == noted.of_end:

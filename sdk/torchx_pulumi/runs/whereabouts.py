@@ -22,7 +22,7 @@ UNDECIDED_CLUSTER = "UndecidedCluster"
 """`reason` of the error about a cluster that is not known to be the one of the launch. Reading is allowed there."""
 
 Connect = Callable[[str | None, str | None], Cluster]
-"""Kubeconfig and context (None: the ambient ones) to a cluster; nothing is asked of it yet."""
+"""Kubeconfig and context (None: the ambient ones) to a cluster, without a request."""
 
 
 def is_ours(entry: RunEntry, job_object: Manifest) -> bool:
@@ -79,7 +79,7 @@ def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None
 
 
 def read_job_object(entry: RunEntry, cluster: Cluster) -> Manifest | None:
-    """Return the object that has the name of an app's, which may be another one. None: there is none.
+    """Return the object under the name of an app's, possibly another app's. None: it does not exist.
 
     Raises:
         ClusterError: The cluster does not answer, or the user may not read it.
@@ -122,7 +122,7 @@ def ambient(kubeconfig: str | None, context: str | None) -> tuple[str | None, st
 
 
 def reachable(entry: RunEntry, connect: Connect, own: Callable[[], Mapping[str, Any]] = dict) -> RunEntry:
-    """Return an app with an access that can be used here: the recorded one where it can, else the user's own.
+    """Return an app with an access that works here: the recorded one if it does, else the user's own.
 
     A colleague's entry names a kubeconfig in the colleague's home. Of several accesses that can be used, the one with
     the recorded address is taken. The caller still has to check the cluster.

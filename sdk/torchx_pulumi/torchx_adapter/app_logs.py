@@ -162,7 +162,6 @@ class _ArchivedLog(ReplicaLog):
     """The app. None: it is not known any more."""
 
     def label(self, query: LogQuery, found: ArchivedLog) -> Label | None:
-        """Return what lines of an archived pod's containers begin with."""
         if query.containers != "main":
             return None
         if self.entry is not None:
@@ -181,7 +180,6 @@ class _AppLog(_ArchivedLog):
     progress: ProgressCallback | None
 
     def lines(self, query: LogQuery) -> Iterator[str]:
-        """Return the lines of the pod that the replica has now."""
         entry, kept = self.entry, self.kept
         query = replace(query, pod=self._pod_name(query))
         label = _label(entry, kept.role, kept.replica, query.pod) if query.containers == "main" else None
@@ -212,7 +210,6 @@ class _AppLog(_ArchivedLog):
         return _observed_pod(self.entry, kept.role, kept.replica, self.observation, self.clock, follow=query.follow)
 
     def pod(self, query: LogQuery) -> Manifest | None:
-        """Return the pod that the replica has now."""
         cluster = self.context.cluster_of(self.entry)
         read_with_warning(self.entry, cluster)
         try:
@@ -233,7 +230,7 @@ def _containers(option: Any) -> tuple[str, ...] | str | None:
 
 
 def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Label:
-    """Return what lines of a container begin with: nothing where it is the replica's own."""
+    """Return the prefix of a container's lines, which is empty for the replica's own."""
     # The container has the name of its task, or that of its pod. A task has the number of its first replica.
     task = re.compile(rf"{re.escape(dns_names(entry)[role])}-(0|[1-9]\d*)")
 
@@ -291,7 +288,6 @@ class _SharedSource(PodSource):
     _last_line: str = ""
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
-        """Return the state of the pod."""
         snapshot = self.observation.later(self.entry, after, stop)
         if snapshot is None:
             return None

@@ -51,7 +51,7 @@ class AdapterContext:
 
     @property
     def records(self) -> RunRecords:
-        """Return where it is kept how apps stand."""
+        """Return the records of how apps stand."""
         return RunRecords(index=self.index, driver=self.driver)
 
     def cluster(self, kubeconfig: str | None = None, context: str | None = None) -> Cluster:
@@ -120,7 +120,7 @@ def current_user() -> str:
 
 
 def _stamp(path: Path) -> tuple[str, int, int] | None:
-    """Return what changes with a file. None: that is not known, and it is read each time."""
+    """Return what changes with a file. None: unknown, so the file is read each time."""
     try:
         found = path.stat()
     except OSError:

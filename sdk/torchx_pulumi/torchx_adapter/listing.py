@@ -1,4 +1,4 @@
-"""`list`: what was launched, with its state; one call to the cluster for each kind, however many apps there are."""
+"""`list`: launched apps and their states, with one call to the cluster per kind for any number of apps."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class ClusterListing:
     namespace: str | None
     """The only one that is wanted. None: all."""
     others: frozenset[str]
-    """Namespaces that are listed one by one where all at once is forbidden."""
+    """Namespaces that are listed one by one if all at once is forbidden."""
     refused: dict[str, ClusterError] = field(default_factory=dict)
     """Namespace to why it could not be listed."""
 
     def list(self, kind: Kind, selector: Mapping[str, str]) -> list[Manifest]:
-        """List a kind in all namespaces, or where that is forbidden, in each that is known.
+        """List a kind in all namespaces, or in each known one if that is forbidden.
 
         Raises:
             ClusterError: Nothing could be listed.
@@ -139,7 +139,7 @@ def list_apps(lookup: AppLookup, ambient: Mapping[str, Any], list_filter: ListFi
 def _by_cluster(
     context: AdapterContext, entries: Iterable[RunEntry], ambient: Mapping[str, Any]
 ) -> list[tuple[Cluster | ClusterError, list[RunEntry]]]:
-    """Group apps by the address at which their cluster is reached; the cluster in force is last, also without any."""
+    """Group apps by the address of their cluster. The cluster in force comes last, even without apps."""
     alike: dict[Any, list[RunEntry]] = {}
     for entry in entries:
         named, found = (entry.kubeconfig, entry.kube_context), (entry.ambient_kubeconfig, entry.ambient_context)

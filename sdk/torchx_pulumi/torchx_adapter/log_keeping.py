@@ -26,7 +26,7 @@ def copying_before_deletion(
 ) -> Iterator[None]:
     """Copy the logs of an app's pods to its archive, if it has one, while the block deletes the pods.
 
-    The block runs in any case: that a log is not copied is said, and stops no cancellation and no deletion.
+    The block runs in any case: a log that is not copied is reported and stops nothing.
 
     Args:
         context: Engine, clusters, index and clock.

@@ -64,7 +64,7 @@ class WorkspaceOptions:
     )
     quiet: bool = option("whether to suppress verbose output for image building. Defaults to ``False``.", default=False)
     dockerfile: str | None = option(
-        "Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx where there is one",
+        "Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx if it exists",
         default=None,
     )
     build_args: dict[str, str] | None = option("Build arguments of patched images: NAME:value,NAME:value", default=None)
@@ -80,7 +80,7 @@ class WorkspaceOptions:
         choices=("auto", "registry", "docker"),
     )
     shared_daemon: bool = option(
-        "The cluster's nodes use this machine's Docker daemon: patched images are not pushed, image_repo is no need",
+        "The cluster's nodes use this machine's Docker daemon: patched images need no push and no image_repo",
         default=False,
     )
 
@@ -114,7 +114,7 @@ class GivenOptions(dict[str, Any]):
             super().__setitem__(key or name, value)
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]  # dict's own type of view cannot be made
-        """Return the names of the options; other spellings of them are in it."""
+        """Return the names of the options, in all spellings."""
         return _Spellings(self, self._options)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ class Workspaces:
     _dry_run: threading.local = field(default_factory=threading.local)
 
     def patch(self, role: Any, workspace: str | Mapping[str, str], config: Mapping[str, Any]) -> None:
-        """Give a role the image that it will have with a workspace in it. Nothing is built or pushed.
+        """Give a role the image that it will have with a workspace in it, without building it.
 
         Args:
             role: The role; its image becomes the patched one's.

@@ -70,7 +70,7 @@ class AppStack:
         connect: Connect = KubernetesCluster.connect,
         check: CheckOwner = unowned,
     ) -> None:
-        """Take an app; nothing is read yet.
+        """Take an app, without reading its stack.
 
         Args:
             entry: The app.
@@ -143,7 +143,7 @@ class AppStack:
         return Launched(uid=uid, outputs=notes.outputs or dict(run.exports))
 
     def remove(self, *, take_over: bool = False) -> None:
-        """Delete the app's objects and the stack, where they exist.
+        """Delete the app's objects and the stack, if they exist.
 
         Args:
             take_over: Remove the stack's locks, regardless of their owners.

@@ -57,7 +57,7 @@ class EngineSlot:
     """A slot for one engine. As a context manager, it is held until the block ends, or until `release`."""
 
     def __init__(self, folder: Path, progress: ProgressCallback, check: CheckOwner = unowned) -> None:
-        """Set the folder; nothing is acquired yet.
+        """Set the folder. `acquire` takes a slot.
 
         Args:
             folder: Folder of the lock files; hosts that share it have a folder each in it.

@@ -51,7 +51,7 @@ def recover_stack(
     checkpoint = stack.read()
     stack.check()
     if checkpoint is None:
-        # The engine writes the state before it creates an object, so without a state there is no object. If the launch
+        # The engine writes the state before it creates an object, so without a state no object exists. If the launch
         # had finished, the state was lost and the objects may exist.
         stack.work_dir.clear()
         return None if entry.stage is Stage.LAUNCHING else replace(entry, owner=None)

@@ -28,7 +28,7 @@ def place_key(place: StackRef) -> str:
 
 
 def requested_entry(root: Path, place: StackRef) -> Any:
-    """Return the entry of an app whose launch started here and has not finished. None: no such launch.
+    """Return the entry of an app whose launch started here and has not finished. None: none has.
 
     Raises:
         DeployError: The file cannot be read.
@@ -58,7 +58,7 @@ class WorkDir:
         write_json(self._folder / "order.json", {field.name: getattr(run, field.name) for field in fields(run)})
 
     def order(self) -> RegistrationPlan | None:
-        """Return the request of a pending launch. None: there is none, or another release wrote it.
+        """Return the request of a pending launch. None: no launch is pending, or another release wrote it.
 
         Raises:
             DeployError: The file cannot be read.
