@@ -161,7 +161,7 @@ def test_an_option_that_is_unknown_and_unset_in_the_file_is_left_out(
             r"\[pulumi_volcano\] pulumi_backend: write a percent sign as %%",
         ),
         ("postgres hunter2", "line 3 is neither"),
-        ("queue = twice", "is no configuration"),
+        ("queue = twice", "cannot be parsed"),
         ("build_args = hunter2", "must be name:value"),
     ],
 )
