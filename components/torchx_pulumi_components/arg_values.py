@@ -271,7 +271,7 @@ def _field(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def _found(value: Any, *, show: bool = False) -> str:
+def _found(value: object, *, show: bool = False) -> str:
     """Return the type of a value, or with `show` a number or short text itself, for values that are never secret."""
     if isinstance(value, Unknown):
         return _NOT_KNOWN

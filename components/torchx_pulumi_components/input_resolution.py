@@ -234,7 +234,7 @@ def _without_short(line: str, secrets: Set[str]) -> str:
     return " ".join(words)
 
 
-def _spellings(value: Any) -> Iterator[str]:
+def _spellings(value: object) -> Iterator[str]:
     """Yield the texts by which messages show a value."""
     if not isinstance(value, (str, int, float)) or isinstance(value, bool) or value == "":
         return

@@ -102,7 +102,7 @@ def _mark(value: Any, changed: Any, other: Any) -> Any:
     return shown if _is_same(value, changed) else pulumi.Output.secret(shown)
 
 
-def _is_same(value: Any, other: Any) -> bool:
+def _is_same(value: object, other: object) -> bool:
     return type(value) is type(other) and value == other
 
 

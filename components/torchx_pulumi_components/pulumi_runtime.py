@@ -274,7 +274,7 @@ async def _register_exports(
     register({**{name: value for name, value in outputs.items() if name not in failed}, **kept})
 
 
-async def _is_deferred(value: Any) -> bool:
+async def _is_deferred(value: object) -> bool:
     try:
         await pulumi.Output.from_input(value).future()
     except DeferredError:

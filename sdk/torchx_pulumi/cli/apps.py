@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_arguments
@@ -14,13 +15,12 @@ from torchx_pulumi.runs.handle import read_handle
 if TYPE_CHECKING:
     from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
-Commands = Any
-"""What argparse returns of `add_subparsers`."""
+Command = Callable[[argparse.Namespace], int]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def add_apps(commands: Commands) -> None:
+def add_apps(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands."""
     cancel = _add(commands, "cancel", cancel_command, "stop an app; its resources come free, its record stays")
     resume = _add(commands, "resume", resume_command, "let a cancelled app run again (Volcano)")
@@ -55,7 +55,14 @@ def add_apps(commands: Commands) -> None:
     log.add_argument("--no-timestamps", action="store_true", help="lines without the time of their writing")
 
 
-def _add(commands: Commands, name: str, command: Any, text: str, *, many: bool = False) -> argparse.ArgumentParser:
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    command: Command,
+    text: str,
+    *,
+    many: bool = False,
+) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
     about = "app handle, for example pulumi_volcano://torchx/default:app" + ("; repeatable" if many else "")
     parser.add_argument("handle", metavar="HANDLE", help=about, nargs="+" if many else None)

@@ -105,7 +105,7 @@ def next_steps(entry: RunEntry, folder: str, passphrase_file: str | None = None)
     ]
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     return pprint.pformat(value, width=100, compact=True).replace("\n", "\n    ")
 
 

@@ -52,7 +52,7 @@ def is_in_place(path: str) -> bool:
     return _IN_PLACE.fullmatch(path) is not None
 
 
-def digest(value: Any, version: int = IDENTITY_VERSION) -> str:
+def digest(value: object, version: int = IDENTITY_VERSION) -> str:
     """Return 12 hex digits of a plain value; equal values have equal digests.
 
     >>> digest(2) == digest(2.0), digest(("a",)) == digest(["a"])

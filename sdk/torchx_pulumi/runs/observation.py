@@ -75,7 +75,7 @@ def write_noted(noted: Noted) -> dict[str, Any]:
     return {"version": OBSERVATION_VERSION, "observed": dict(noted.observed), **without_none(outcome)}
 
 
-def read_noted(value: Any, where: str) -> Noted:
+def read_noted(value: object, where: str) -> Noted:
     """Return what `write_noted` wrote.
 
     Args:

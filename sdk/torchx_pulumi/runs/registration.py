@@ -333,19 +333,18 @@ def pod_group_objects(names: Sequence[str]) -> list[dict[str, str]]:
     return [{"kind": "PodGroup", "name": name} for name in names]
 
 
-def plan_registration(registration: Registration, now: datetime | None = None) -> RegistrationPlan:
+def plan_registration(registration: Registration) -> RegistrationPlan:
     """Return what is registered for an app that `torchx run` launches.
 
     Args:
         registration: The app, with its entry.
-        now: When its objects are created. None: when the launch was decided.
 
     Raises:
         InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
         DeployError: The first object is not of the kind that the plan is for.
     """
     plan, record, entry = registration.plan, registration.record, registration.app_entry
-    at = now or datetime.fromisoformat(record.launched_at or "")
+    at = datetime.fromisoformat(record.launched_at)
     variant, objects = variant_of(plan.options), registration.objects()
     job_object = objects[0]
     found, kind = (job_object.get("apiVersion"), job_object.get("kind")), variant.job_object

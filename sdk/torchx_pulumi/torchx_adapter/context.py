@@ -62,7 +62,16 @@ class AdapterContext:
         """
         if self.client is not None and kubeconfig is None and context is None:
             return KubernetesCluster.of_client(self.client)
-        return self._connected(kubeconfig, context)
+        # It is kept for as long as its kubeconfig stays as it is: reading that takes longer than most answers.
+        stamps = [_stamp(path) for path in locations(kubeconfig)]
+        key = (kubeconfig, context, *stamps)
+        found = self._clusters.get(key)
+        if found is None or None in stamps:
+            found = self.connect(kubeconfig, context)
+            # A kubeconfig that changes often leaves a cluster for each of its versions.
+            kept = self._clusters if len(self._clusters) < MAX_CLUSTERS else {}
+            self._clusters = {**kept, key: found}
+        return found
 
     def chosen_cluster(self, options: Mapping[str, Any] | None = None) -> Cluster:
         """Return the cluster that run options name. None: those in force.
@@ -90,18 +99,6 @@ class AdapterContext:
 
     def _by_client(self, entry: RunEntry) -> bool:
         return self.client is not None and entry.kubeconfig is None and entry.ambient_kubeconfig is None
-
-    def _connected(self, kubeconfig: str | None, context: str | None) -> Cluster:
-        """Keep a cluster for as long as its kubeconfig stays as it is: reading that takes longer than most answers."""
-        stamps = [_stamp(path) for path in locations(kubeconfig)]
-        key = (kubeconfig, context, *stamps)
-        found = self._clusters.get(key)
-        if found is None or None in stamps:
-            found = self.connect(kubeconfig, context)
-            # A kubeconfig that changes often leaves a cluster for each of its versions.
-            kept = self._clusters if len(self._clusters) < MAX_CLUSTERS else {}
-            self._clusters = {**kept, key: found}
-        return found
 
     def close(self) -> None:
         """Close the engine, if it was created."""

@@ -269,13 +269,6 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
         return "".join(parts)
 
 
-def run_options(scheduler: str) -> CheckedOptions:
-    """Return all run options of a scheduler: the manifest's, then those of the launch, then those of images."""
-    opts = scheduler_options(scheduler)
-    opts.add_fields(WorkspaceOptions)
-    return opts
-
-
 def scheduler_options(scheduler: str) -> CheckedOptions:
     """Return the run options of a scheduler without those of patched images."""
     opts, backend = CheckedOptions(), find_backend(scheduler)

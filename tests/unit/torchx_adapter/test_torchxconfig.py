@@ -15,7 +15,8 @@ from torchx.runner.config import load
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
-from torchx_pulumi.torchx_adapter.run_opts import run_options
+
+from tests.unit.torchx_adapter.run_options import run_options
 
 from .conftest import ECHO, World, run
 
