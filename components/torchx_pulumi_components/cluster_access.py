@@ -119,7 +119,7 @@ def find_cluster(
     raise ClusterError(
         f"job {name!r}: {what}. Nothing was changed. Let the kubeconfig, its current context or kube_context name the "
         "cluster of the launch; to give that run up, remove it from the state (`pulumi state delete`, or "
-        "`pulumi destroy` where its cluster still answers), then run `pulumi up` again"
+        "`pulumi destroy` if its cluster still answers), then run `pulumi up` again"
     )
 
 

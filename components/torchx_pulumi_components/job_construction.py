@@ -356,7 +356,7 @@ class Construction:
         shown = [path_of(place) for place in leaves.secret_places if _names_objects(place)]
         if shown:
             pulumi.log.warn(
-                f"{', '.join(shown)}: is secret, and names objects or counts them, so that it shows in their names",
+                f"{', '.join(shown)}: is secret, but names or counts objects, so it shows in their names",
                 component,
             )
         if launch.imports:

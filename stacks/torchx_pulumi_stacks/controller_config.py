@@ -192,7 +192,7 @@ def _of_image(config: ControllerConfig) -> Iterator[tuple[str, str]]:
         yield "image", f"{found}; set either image (a finished one) or baseImage (one is built on it)"
     for name in BUILD_KEYS:
         if config.image and getattr(config, name):
-            yield key_of(name), "is for an image that is built from baseImage; leave it out where image is set"
+            yield key_of(name), "is for an image that is built from baseImage; leave it out if image is set"
     for key, image in (("image", config.image), ("baseImage", config.base_image)):
         try:
             parse_reference(image or "set")

@@ -106,11 +106,7 @@ def installed_dependencies(config: ControllerConfig) -> Path:
 
 
 def requirements(urls: Sequence[str]) -> Iterator[str]:
-    """Yield what the controller needs: all dependencies but those of launches, and the packages of object stores.
-
-    Args:
-        urls: Backends and archives.
-    """
+    """Yield what the controller needs: all dependencies but those of launches, and the packages of object stores."""
     for line in importlib.metadata.requires(NAME) or ():
         requirement, _, marker = line.partition(";")
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)

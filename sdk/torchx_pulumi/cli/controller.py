@@ -31,7 +31,7 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "controller",
         help="watch clusters and keep stack outputs current",
         description="Watch clusters and write what happens to the apps of Pulumi backends into their stack outputs. "
-        "SIGTERM and Ctrl-C end it within 5 s; nothing is stored but in the stacks, so it may be started and killed at "
+        "SIGTERM and Ctrl-C end it within 5 s; all state is in the stacks, so it may be started and killed at "
         "any time, and more than one may run.",
     )
     controller.add_argument(

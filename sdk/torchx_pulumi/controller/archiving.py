@@ -219,7 +219,7 @@ class LogArchiver:
         elif named is None:
             why = "the log_archive that the launch named is not allowed (--archive-allow)"
         else:
-            why = "its job object does not show the label of its launch, so that its log_archive does not count"
+            why = "its job object does not show the label of its launch, so its log_archive does not count"
         if own is not None and (self.rules.secret_pods or not has_secrets(pod)):
             if app.log_archive is not None:
                 words = f"{app.app_id}: its logs go to {without_password(own)}: {why}"

@@ -463,7 +463,7 @@ def _own_app(text: str, app: TrackedApp) -> tuple[TrackedApp, RunEntry]:
         raise StaysError("it was launched again", passing=True)
     names = {(one.namespace, one.job_name) for one in (entry, now, app)}
     for stays, why in (
-        (now.has_secrets, "values of its outputs are secret, so that its stack is not kept current"),
+        (now.has_secrets, "values of its outputs are secret, so its stack is not kept current"),
         (now.of_later_release, "a later release wrote its outputs"),
         (record is not None and record.imported, "its job object was created by another program"),
         (record is not None and record.attempt > 1, "a program of the user's launched it again"),

@@ -415,7 +415,7 @@ def _refusal(text: str) -> str | None:
     except ValueError as error:
         return f"which is not a URL: {error}; allowed is {ALLOWED}"
     if scheme == "file":
-        relative = "which is not an absolute path; write file:///path, so that every reader finds one folder"
+        relative = "which is not an absolute path; write file:///path, so every reader finds the same folder"
         return None if url.startswith(f"{FILE_SCHEME}/") else relative
     if scheme not in PACKAGES:
         return f"allowed is {ALLOWED}; use one of these"

@@ -165,7 +165,7 @@ def _missing(run: ArchivedRun) -> list[str]:
     if not run.complete:
         found.append("copied before its end, which is missing")
     if run.left_out_bytes:
-        found.append(f"{run.left_out_bytes:,} of its {run.bytes:,} bytes were left out, where a line says so")
+        found.append(f"{run.left_out_bytes:,} of its {run.bytes:,} bytes were left out, at the line that says so")
     if run.may_lack_beginning and run.started_at is not None and run.first_line_at is not None:
         late_s = (run.first_line_at - run.started_at).total_seconds()
         found.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import Kind
@@ -25,48 +26,36 @@ MOST_PODS = 5
 """Pods that a line names at most."""
 
 
+@dataclass(eq=False)
 class DeletionNotes:
-    """Says what a deletion waits for, within two seconds and then every ten seconds."""
+    """Says what a deletion that begins now waits for, within two seconds and then every ten seconds."""
 
-    def __init__(
-        self,
-        cluster: PodReader,
-        namespace: str,
-        pod_selector: Mapping[str, str],
-        progress: ProgressCallback,
-        clock: Clock = time,
-    ) -> None:
-        """Begin with the deletion.
+    cluster: PodReader
+    namespace: str
+    pod_selector: Mapping[str, str]
+    """Labels of the pods that the deletion ends."""
+    progress: ProgressCallback
+    clock: Clock = time
 
-        Args:
-            cluster: Cluster of the run.
-            namespace: Namespace of the run.
-            pod_selector: Labels of its pods.
-            progress: Receives the lines.
-            clock: The clock.
-        """
-        self._cluster = cluster
-        self._namespace = namespace
-        self._pod_selector = pod_selector
-        self._progress = progress
-        self._clock = clock
-        self._begun = clock.monotonic()
+    def __post_init__(self) -> None:
+        """Note the begin."""
+        self._begun = self.clock.monotonic()
         self._next = self._begun + FIRST_S
 
     def tell(self, kind: Kind, found: Manifest) -> None:
         """Say what the deletion of an object waits for, if a line is due; call it while the object exists."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now < self._next:
             return
         self._next = now + EVERY_S
         try:
-            pods = list_pods(self._cluster, self._namespace, self._pod_selector)
+            pods = list_pods(self.cluster, self.namespace, self.pod_selector)
         except ClusterError:
             # The caller reads the cluster as well, and reports the problem.
             return
         name, so_far = text_at(found, "metadata", "name"), f"{now - self._begun:.0f} s so far"
         waits = deletion_waits(found, pods)
-        self._progress(f"deleting {kind.kind} {self._namespace}/{name}, {so_far}: waiting for {waits}")
+        self.progress(f"deleting {kind.kind} {self.namespace}/{name}, {so_far}: waiting for {waits}")
 
 
 def deletion_waits(found: Manifest, pods: Sequence[Manifest] | None) -> str:

@@ -146,9 +146,6 @@ class Driver(Protocol):
     def answer(self, entry: RunEntry) -> Answer | None:
         """Return what the stack's output `torchx` says of its run. Starts no process.
 
-        Args:
-            entry: The app.
-
         Returns:
             It may be about another run than the one that is known here. None: the output is absent, or only a
             process can read the backend.

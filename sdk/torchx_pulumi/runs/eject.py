@@ -51,9 +51,6 @@ pulumi.export("uid", job.uid)
 def project_files(entry: RunEntry) -> dict[str, str]:
     """Return the files of a project that takes over an app, by name.
 
-    Args:
-        entry: The app.
-
     Raises:
         InvalidJobError: The run options of the app cannot be read.
     """

@@ -336,9 +336,6 @@ def pod_group_objects(names: Sequence[str]) -> list[dict[str, str]]:
 def plan_registration(registration: Registration) -> RegistrationPlan:
     """Return what is registered for an app that `torchx run` launches.
 
-    Args:
-        registration: The app, with its entry.
-
     Raises:
         InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
         DeployError: The first object is not of the kind that the plan is for.

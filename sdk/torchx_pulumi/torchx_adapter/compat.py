@@ -31,10 +31,6 @@ _BOOLEANS = configparser.ConfigParser.BOOLEAN_STATES
 def read_file_option(text: str, option: Any) -> Any:
     """Read an option of `.torchxconfig` as TorchX does for a launch.
 
-    Args:
-        text: Its value in the file.
-        option: TorchX's `runopt`.
-
     Raises:
         ValueError: The text is not of the option's type.
     """

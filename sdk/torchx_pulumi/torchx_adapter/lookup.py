@@ -286,14 +286,7 @@ class AppLookup:
 
 
 def _entry_of_objects(cluster: str, variant: Variant, seen: ObservedObjects, options: Mapping[str, Any]) -> RunEntry:
-    """Return the entry of an app that is known by its objects only.
-
-    Args:
-        cluster: Address of the cluster.
-        variant: Variant of the app.
-        seen: Its objects.
-        options: Run options in force.
-    """
+    """Return the entry of an app that is known by its objects only."""
     job_object = seen.job_object or {}
     metadata, run = job_object["metadata"], run_of_object(job_object)
     own: Mapping[str, str] = metadata.get("labels") or {}

@@ -220,7 +220,7 @@ class PollLimits:
         if not over:
             return
         if error is None:
-            text = f"{status.message}; how it ended is not known, and the cluster has no trace of it any more"
+            text = f"{status.message}; its end is unknown, and the cluster has no trace of it any more"
             raise ClusterError(f"app {entry.app_id}: {text}; {POLL_ENDS}", reason=Reason.NOT_FOUND.value)
         raise ClusterError(
             f"app {entry.app_id}, last known state: {progress_line(status)}; {POLL_ENDS}",
