@@ -67,8 +67,11 @@ def role_outputs(launch: Launch, job_object: KubernetesObject | None, marked: Ma
     found = {}
     for role in plan.roles:
         groups = pulumi.Output.from_input(_pod_groups(plan, [role], job_name, uid)).apply(pod_group_objects)
-        planned = marked.of(lambda run, index=role.index: planned_role(run.plan, run.plan.roles[index], uids))
-        found[role.dns_name] = {**planned, "pod_groups": groups}
+
+        def planned(run: Registration, index: int = role.index) -> dict[str, Any]:
+            return planned_role(run.plan, run.plan.roles[index], uids)
+
+        found[role.dns_name] = {**marked.of(planned), "pod_groups": groups}
     return found
 
 

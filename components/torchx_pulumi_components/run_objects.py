@@ -173,7 +173,7 @@ async def tell_deletion(
         # A read that fails is tried again; whoever needs the cluster reports the problem.
         with contextlib.suppress(ClusterError):
             found = await asyncio.to_thread(cluster.get, kind, ended.namespace, ended.job_name)
-            if is_being_deleted(found):
+            if found is not None and is_being_deleted(found):
                 notes = notes or _notes(launch, ended, cluster, say)
                 await asyncio.to_thread(notes.tell, kind, found)
     # The engine reports why it was not created.

@@ -114,7 +114,11 @@ class TrainingJob(CheckedCall):
         Barrier(self, made.finished)
         self._construction = made
         for output, _, _ in COMPONENT_OUTPUTS:
-            setattr(self, output, output_after(self, made.noted, lambda name=output: made.outputs.get(name)))
+
+            def value(name: str = output) -> Any:
+                return made.outputs.get(name)
+
+            setattr(self, output, output_after(self, made.noted, value))
         made.begin()
 
 

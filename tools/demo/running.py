@@ -79,7 +79,7 @@ def run(find_target: Callable[[], Target], wishes: Wishes) -> None:
     if pulumi.exists:
         say("an earlier demo was left running: clearing it first")
         clear(pulumi)
-    ended = []
+    ended: list[str] = []
     with cleaned_up(pulumi, target, keep=wishes.keep):
         for job in target.jobs:
             status = launch_and_follow(pulumi.of(job.stack), target, wishes, job, shows_outputs=not ended)

@@ -95,7 +95,9 @@ def delete_command(arguments: argparse.Namespace) -> int:
     Raises:
         TorchxPulumiError: A handle is wrong, and nothing was deleted; or an app could not be deleted.
     """
-    targets, problems, errors = [], [], []
+    targets: list[tuple[PulumiScheduler, str]] = []
+    problems: list[Problem] = []
+    errors: list[str] = []
     for handle in dict.fromkeys(arguments.handle):
         try:
             targets.append(_scheduler(arguments, handle))
