@@ -14,7 +14,7 @@ from torchx_pulumi.model.cluster_identity import write_identity
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.registration import planned_role, pod_group_objects
+from torchx_pulumi.runs.registration import Registration, planned_role, pod_group_objects
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.launch import Launch
