@@ -85,7 +85,7 @@ class Construction:
             component: The component.
             name: Its name.
             given: Its arguments.
-            app: The job, where it came as an AppDef; `given` then has no roles. None: it did not.
+            app: The job as an AppDef; `given` then has no roles. None: the arguments have the job.
             opts: Its options.
         """
         self.component, self.name, self.given, self.opts = component, name, copied(given), opts
@@ -127,7 +127,7 @@ class Construction:
 
     @property
     def is_secret(self) -> bool:
-        """Return whether the queue, the context or the archive is secret, and with it the outputs that name it."""
+        """Return whether the queue, the context or the archive is secret, so that outputs that name it are too."""
         return not self.leaves.secret_arguments.isdisjoint(("queue", "kube_context", "log_archive"))
 
     async def allowed(self) -> None:

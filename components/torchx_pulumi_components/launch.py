@@ -227,7 +227,7 @@ class LaunchPlanner:
         record = state.record
         if record is None:
             return None, ObservedObjects(), False
-        # Where it was launched, which is not where an interrupted move went.
+        # In the namespace of its launch, not in that of an interrupted move.
         return record, self._observe(record.namespace, record.job_name, record), state.interrupted
 
     def _observe(self, namespace: str, name: str, run: RunRecord | None) -> ObservedObjects:

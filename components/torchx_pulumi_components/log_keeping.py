@@ -31,7 +31,7 @@ async def copying_ended_run(
     Args:
         launch: The decision.
         cluster: Cluster of the run. None: it cannot be read, which is said.
-        log_archive: URL of the archive. None: nothing is copied.
+        log_archive: URL of the archive. None: no log is copied.
         say: Takes lines of progress, in any thread.
     """
     with ExitStack() as copies:

@@ -89,9 +89,9 @@ def _mark_object(value: Mapping[str, Any], changed: Any, other: Any, *, blind: b
 
 
 def _mark(value: Any, changed: Any, other: Any) -> Any:
-    """Return a value with marks: secret or unknown where it differs from the same made of other arguments.
+    """Return a value with marks: secret or unknown if it differs when made of other arguments.
 
-    Where the structure differs, the whole part is marked. Parameters as of `_mark_object`.
+    If the structure differs, the whole part is marked. Parameters as of `_mark_object`.
     """
     made = (value, changed, other)
     if all(isinstance(item, Mapping) and item.keys() == value.keys() for item in made):

@@ -26,7 +26,7 @@ def record_of(run: RunRecord, launch: Launch, marked: MarkedPlan, uid: Any = Non
         run: The record.
         launch: The decision.
         marked: The plan of the run.
-        uid: Uid of the registered job object, where the record has none. None: it is not registered.
+        uid: Uid of the registered job object, if the record has none. None: it is not registered.
     """
     value = write_record(run)
     if launch.launching and launch.undecided:

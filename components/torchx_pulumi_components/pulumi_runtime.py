@@ -86,7 +86,7 @@ def wait_for(awaitable: Any) -> Any:
 
 
 def is_protected(resource: pulumi.Resource | None) -> bool:
-    """Return whether a resource is protected, and with it its children. None: the stack, which is not."""
+    """Return whether a resource protects its children. None: the stack, which does not."""
     return bool(getattr(resource, "_protect", None))
 
 

@@ -38,10 +38,10 @@ def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec 
     """Read a component's arguments.
 
     Args:
-        name: The component's name; also the app's, where `spec` is None.
+        name: The component's name; also the app's, if `spec` is None.
         args: Resolved arguments.
         scheduler: Name of the scheduler.
-        spec: The job, where it came as an AppDef; `args` then has no roles.
+        spec: The job as an AppDef; `args` then has no roles. None: the arguments have the job.
 
     Raises:
         InvalidJobError: The arguments are wrong; all problems at once, those of the rules included.

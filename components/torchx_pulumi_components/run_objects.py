@@ -140,7 +140,7 @@ def _stored_objects(name: str, launch: Launch, state: StackState) -> dict[str, M
     resources = launch.registration.resource_names([job_object, *companions])
     for resource, manifest in zip(resources[1:], companions, strict=True):
         child = (type_token(manifest["apiVersion"], manifest["kind"]), resource.removeprefix(name))
-        # All of the metadata is secret where an argument is.
+        # All of the metadata is secret if an argument is.
         stored = (plain((state.children.get(child) or {}).get("metadata")) or {}).get("name")
         # Else a refresh did not find the pod, or it is of another component, whose name begins with this one's.
         if stored == manifest["metadata"]["name"]:
@@ -160,7 +160,7 @@ async def tell_deletion(
 
     Args:
         launch: The decision.
-        cluster: Cluster of the run. None: it cannot be read, and nothing is said.
+        cluster: Cluster of the run. None: it cannot be read, so no line is said.
         objects: The registered objects of the next run, the job object first.
         say: Takes lines of progress, in any thread.
     """
@@ -190,7 +190,7 @@ async def wait_until_gone(launch: Launch, cluster: PodReader | None, say: Progre
 
     Args:
         launch: The decision.
-        cluster: Cluster of the run. None: it cannot be read, and nothing is waited for.
+        cluster: Cluster of the run. None: it cannot be read, so this does not wait.
         say: Takes lines of progress, in any thread.
 
     Raises:

@@ -91,7 +91,7 @@ class TrainingJob(CheckedCall):
         Args:
             name: Name of the component, which is not registered yet.
             args: Its arguments.
-            app: The job, where it came as an AppDef; `args` then has no roles. None: it did not.
+            app: The job as an AppDef; `args` then has no roles. None: the arguments have the job.
             opts: Its options.
 
         Raises:

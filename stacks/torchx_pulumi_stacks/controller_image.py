@@ -1,7 +1,7 @@
 """The image of the controller: this installation's packages on a base image, named by their content.
 
 pip installs the dependencies into a folder of this machine, in the versions that are installed here and as wheels of
-the base image's Python. The image step lays that folder on the base, so that nothing is downloaded in a build.
+the base image's Python. The image step lays that folder on the base; a build downloads nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def installed_dependencies(config: ControllerConfig) -> Path:
     """Return a folder with the dependencies for the base image's Python; pip fills it once for the same versions.
 
     Raises:
-        ImageError: pip fails, for example because there is no wheel for the platform.
+        ImageError: pip fails, for example for lack of a wheel for the platform.
     """
     wanted = sorted(requirements([*config.backends, config.log_archive or "", *config.archive_allow]))
     installed = [(found.metadata["Name"], found.version) for found in importlib.metadata.distributions()]

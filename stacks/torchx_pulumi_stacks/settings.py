@@ -88,7 +88,7 @@ class Settings(TypedReader):
         return words[0]
 
     def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
-        """Return a mapping; in one of texts, numbers and booleans become text."""
+        """Return a mapping. If its values are texts, numbers and booleans become text."""
         found = _structure(value)
         if not isinstance(found, Mapping):
             self.refuse(path, f"is {_kind(found)}, must be a mapping; {_how(f'{path}.NAME')}")

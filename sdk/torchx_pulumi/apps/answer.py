@@ -38,7 +38,7 @@ class StackChange:
     observed: Mapping[str, Any] | None = None
     """An earlier observation that the stack lacks. None: the look alone counts."""
     request: Requested | None = None
-    """A request to note. None: nothing was requested."""
+    """A request to note. None: no request."""
 
     def apply(self, before: Answer) -> Answer:
         """Return what the stack says after the change; `before` itself if it changes nothing."""

@@ -90,7 +90,7 @@ class Look:
     def resource_version(self) -> str | None:
         """Return the version that orders looks at one run. None: not known.
 
-        It is that of the job object; where the end comes from the pods of a PodGroup, that of the list of pods.
+        It is that of the job object, or that of the list of pods if a run ends by its pods.
         """
         if self.objects is None or self.objects.job_object is None:
             return None

@@ -1,6 +1,6 @@
 """Controller: wires clusters, stacks and the archive, and runs until it is stopped.
 
-Nothing is stored but in the stacks and the archive. A start compares everything, so that it does not matter when and
+All state is in the stacks and the archive. A start compares everything, so that it does not matter when and
 how the last controller ended.
 """
 
@@ -325,7 +325,7 @@ class Controller(ChangeListener):
             start_thread(partial(self._list, backend), f"stacks of {backend}")
 
     def _look_at(self, keys: Iterable[AppKey]) -> None:
-        """Look at apps that changed in their stacks, and pass on the pods of those that are new."""
+        """Look at apps that changed in their stacks, and pass on the pods of new ones."""
         for key in keys:
             self._shared.queue_of(key).add(key)
             app = self._tracked.app(key)

@@ -108,7 +108,7 @@ class LiveFleet:
 
         Args:
             key: The app.
-            uid: Uid of the run's job object, as the stack has it. What is seen of another run is dropped.
+            uid: Uid of the run's job object, as the stack has it. Observations of another run are dropped.
             seen: In the shape of `observed`. None: the cluster was looked at, and what is known stays.
             cluster: Name of the watched cluster. None: the one that it was last seen in.
         """

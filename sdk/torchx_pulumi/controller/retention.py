@@ -57,7 +57,7 @@ NOT_OURS = {
     "retainOnDelete": "stays when its stack is deleted",
     "external": "is not managed by its stack",
 }
-"""Mark of a resource to why its stack stays. A provider that is the default one has none of them."""
+"""Mark of a resource to why its stack stays. A default provider has no such mark."""
 
 SOON = (JobState.SUCCEEDED, JobState.CANCELLED)
 """States of apps that are forgotten first. Failed ones, and those whose end was not seen, stay longer."""
@@ -142,7 +142,7 @@ class Retention:
         return [app for app in self.shared.tracked.apps() if self.shared.work_of(app.key).waits]
 
     def run_pass(self, stopped: threading.Event, end: float = math.inf) -> int:
-        """Try each app that is due, the one that ended first first; one that cannot be forgotten prevents no other.
+        """Try each app that is due in the order of their ends. A failure does not stop the others.
 
         Args:
             stopped: Ends the pass when it is set.
@@ -169,7 +169,7 @@ class Retention:
     def preview(self) -> tuple[list[tuple[TrackedApp, str]], list[tuple[TrackedApp, str]]]:
         """Return what would be forgotten, with its end and extent, and what stays although old enough, with the reason.
 
-        Nothing is changed.
+        Read only.
         """
         goes, stays = [], []
         for app in sorted(self.shared.tracked.apps(), key=lambda one: (str(one.stack), one.urn)):
@@ -359,7 +359,7 @@ class Retention:
 
     def _check_others(self, app: TrackedApp, entry: RunEntry) -> None:
         """Check that no program was run on a stack, no other stack has its run, and no process changes it."""
-        # Opened each time: with the credentials of that time.
+        # Opened each time, with the present credentials.
         store = open_store(backend_url(app.backend), READ_TIMEOUT_S)
         if store is None:
             raise StaysError("its backend is written by the Pulumi CLI only")

@@ -72,7 +72,7 @@ class ControllerTiming:
     locked_retry_s: float = 2.0
     """Longest of these times for an app that has ended and whose stack is locked."""
     quiet_s: float = 5.0
-    """Time after a foreign lock was last seen on a stack in which it is not written: pipelines run several commands."""
+    """Time for which a stack is left alone after a foreign lock: pipelines run several commands."""
     failing_s: float = 11.0
     """Time of failures in a row after which a line says that a stack is not written."""
     unwatched_s: float = 30.0

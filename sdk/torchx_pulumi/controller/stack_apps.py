@@ -158,7 +158,7 @@ def read_stack_apps(text: str, place: StackRef, name: StackName) -> list[Tracked
 def _read(
     component: Mapping[str, Any], scheduler: str, checkpoint: Checkpoint, place: StackRef, name: StackName
 ) -> TrackedApp | None:
-    """Return the app of a component. None: nothing was launched yet."""
+    """Return the app of a component. None: no launch yet."""
     urn, outputs = str(component.get("urn")), mapping_at(component, "outputs")
     entry, record = _notes(checkpoint, urn)
     namespace, job_name = text_at(outputs, "namespace"), text_at(outputs, "job_name")

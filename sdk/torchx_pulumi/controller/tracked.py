@@ -101,7 +101,7 @@ class TrackedStacks:
 
     @property
     def read_at(self) -> datetime | None:
-        """Return when the backends were last listed: the oldest of their times. None: one of them was never listed."""
+        """Return when the backends were last listed: the oldest of their times. None: one was never listed."""
         times = [backend.listed_at for backend in self._backends.values()]
         return None if None in times else min(filter(None, times))
 

@@ -1,6 +1,6 @@
 """How an app stands by what is watched and by its cluster (`apps.judge` decides), and the writer of its stack.
 
-Nothing is stored besides the stack. docs/decisions/0017 has the rules.
+All state is in the stack. docs/decisions/0017 has the rules.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def look_at(
         is_changing: Returns whether a deployment changes its stack. Called only if that matters.
 
     Returns:
-        None: nothing new, or this is not known to be the cluster of its launch.
+        None: nothing new, or this may not be the cluster of its launch.
 
     Raises:
         ClusterError: The cluster does not answer.

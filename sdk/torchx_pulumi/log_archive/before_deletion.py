@@ -34,7 +34,7 @@ BEFORE_S = 60.0
 """Seconds for which logs of ended containers are copied before the command deletes their pods."""
 
 STORE_S = 20.0
-"""Seconds in which what came of logs without an end is stored."""
+"""Seconds in which unfinished logs are stored."""
 
 SHOWN = 5
 """Containers in a message, and reasons in a report."""

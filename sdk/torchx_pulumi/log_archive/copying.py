@@ -61,7 +61,7 @@ WITHIN_CHARACTER = bytes(range(0x80, 0xC0))
 class LogCopy:
     """One copy of the log of a container run.
 
-    Memory is bounded, whatever the lengths of lines and log are. Nothing is written to the archive before the log was
+    Memory is bounded for any length of lines and log. The archive is written only after the log was
     read to its end, or as far as it can be.
     """
 

@@ -142,7 +142,7 @@ class ArchivedLog:
         return ClusterError(f"archive {self._archive.name} has no pod {self.pod!r}", reason="NotFound")
 
     def open(self, container: str, options: StreamOptions) -> ArchivedLines:
-        """Return the lines of a container's log, from its beginning also where a time is asked for."""
+        """Return the lines of a container's log from its beginning, whatever time is asked for."""
         key = next((run.key for run in self.runs if run.container == container), None)
         if key is None or options.previous:
             # The attempt before is a log of its own.
@@ -188,7 +188,7 @@ class ArchivedReplica:
     """A replica and the archives that may have its log."""
 
     archives: Sequence[Archive]
-    """In the order in which they are asked. Empty: none is configured."""
+    """In the order in which they are asked. Empty: no archive is configured."""
     job: ArchivedJob
     role: str
     replica: int

@@ -69,10 +69,10 @@ def read_source(
 
     Args:
         source: Where the log is.
-        query: The query. It is validated at once; nothing is read before the first line is requested.
+        query: The query, which is validated at once. Reading begins when the first line is requested.
         label: Returns the prefix of a container's lines. None: `[container] ` for several containers, else none.
         clock: The clock. None: that of the machine.
-        stop: Ends the reading from any thread. None: nothing does.
+        stop: Ends the reading from any thread. None: it ends by itself.
 
     Raises:
         InvalidJobError: The query is not valid.

@@ -121,7 +121,7 @@ class ResumedLog:
 
     @property
     def resume_at(self) -> datetime | None:
-        """Return the time from which to read again. None: nothing was delivered."""
+        """Return the time from which to read again. None: from the beginning."""
         return EPOCH + timedelta(seconds=self._resume_ns // SECOND_NS) if self.last_ns else None
 
     @property
@@ -183,7 +183,7 @@ class ResumedLog:
         self.tail_lines = None if empty else 0
 
     def _take(self, raw: str) -> Line | None:
-        """Record a line of the stream, or a part of one. Return what is new of it. None: nothing."""
+        """Record a line of the stream, or a part of one. Return the new part. None: it was delivered before."""
         begun, line = self._begun, read_line(raw, self._line_ns)
         if begun is None:
             self._line_ns, text = line.at_ns, line.text

@@ -182,7 +182,7 @@ class Driver(Protocol):
         Args:
             place: The stack; it is not searched elsewhere.
             may_go: Called once under the lock of the stack with the text of its checkpoint as it is then; returns
-                whether the stack is removed. Not called where there is no such stack, or its lock is not free.
+                whether the stack is removed. Not called if the stack is absent or locked.
         """
         ...
 
@@ -196,7 +196,7 @@ class Driver(Protocol):
             place: The stack whose locks are looked at. None: all stacks of the backend.
 
         Returns:
-            Whether the locks could be looked at; also True where only the engine can.
+            Whether the locks could be looked at; also True if only the engine can.
         """
         ...
 
@@ -214,7 +214,7 @@ class Driver(Protocol):
             place: The stack.
             still: Whether an entry that was read a few minutes ago is still valid. Where reading takes a process, a
                 valid entry is returned without one. None: the stack is read. Always None before a change.
-            known: The local index entry of the app. Where there is no stack at the place, the stack is searched by the
+            known: The local index entry of the app. If the place has no stack, the stack is searched by the
                 name that `pulumi stack rename` gave it; the returned entry has the new place. None: no search.
 
         Raises:

@@ -103,7 +103,7 @@ def owner_digest(organization: str, project: str, stack: str, urn: str) -> str:
 
 
 def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return the paths whose digests differ, sorted; the order of entries only where no entry differs.
+    """Return the paths whose digests differ, sorted; the order of entries counts if no entry differs.
 
     >>> changed_fields({"queue": "1", "rerun": "2"}, {"queue": "1", "roles": "3"})
     ['rerun', 'roles']

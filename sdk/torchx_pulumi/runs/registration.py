@@ -220,7 +220,7 @@ def prepare(
     spec, options = as_recorded(spec, options, run)
     plan = state.plan
     if kept is not None:
-        # It is where it is, also while the namespace among the options is unknown.
+        # The namespace of a kept run counts, also while the option is unknown.
         own: Any = replace(options, namespace=kept.namespace)
         launched = {role.name: kept.launched[role.name] for role in spec.roles if role.name in kept.launched}
         plan = plan_job(spec, own, kept.job_name, launched=launched, tasks=kept.tasks or {})

@@ -119,7 +119,7 @@ class FakeDriver:
         check: CheckOwner = unowned,
         take_over: bool = False,
     ) -> None:
-        """Delete the objects of a stack, and the stack; where its state is lost, the object that is there and ours."""
+        """Delete the objects of a stack, and the stack. If its state is lost, delete the object that is ours."""
         check()
         self._clear_locks(entry, take_over=take_over)
         stack = self.stacks.get(entry.place)

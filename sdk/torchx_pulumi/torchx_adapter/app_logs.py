@@ -46,7 +46,7 @@ class AppLogs:
     lookup: AppLookup
     observations: SharedObservations
     ambient: Callable[[], Mapping[str, Any]]
-    """Run options that hold where a call has none: those of `.torchxconfig`."""
+    """Run options for calls that give none: those of `.torchxconfig`."""
 
     def read(
         self,
@@ -76,7 +76,7 @@ class AppLogs:
             lines: `regex`, `since`, `until` and `tail_lines` as of `LogQuery`.
 
         Raises:
-            InvalidJobError: The app does not exist, and no archive has it; there is no such role or replica, or the
+            InvalidJobError: The app does not exist, and no archive has it; it lacks the role or replica, or the
                 regular expression is not valid.
             ClusterError: The log cannot be read, or the cluster is not the one of the launch.
         """
@@ -159,7 +159,7 @@ class _ArchivedLog(ReplicaLog):
     """The archived log of a replica."""
 
     entry: RunEntry | None
-    """The app. None: it is not known any more."""
+    """The app. None: it is unknown by now."""
 
     def label(self, query: LogQuery, found: ArchivedLog) -> Label | None:
         if query.containers != "main":
@@ -259,7 +259,7 @@ def _observed_pod(
     """Return the name of the pod that a replica has now. A followed log waits until the pod is created.
 
     Raises:
-        ClusterError: There is no such pod, or the cluster does not answer.
+        ClusterError: The pod does not exist, or the cluster does not answer.
     """
     after: float | None = None
     while True:
@@ -298,7 +298,7 @@ class _SharedSource(PodSource):
             why = "" if str(error) in line else f"; {error}"
             text = f"app {self.entry.app_id}, last known state: {line}{why}"
             raise ClusterError(text, retryable=error.retryable, reason=error.reason)
-        # In a cluster that is not known to be the one of the launch, the app's object is absent.
+        # In a cluster that may not be that of the launch, the app's object is absent.
         over = error is not None or status.state.terminal or status.reason is Reason.NOT_FOUND
         pods, rows = snapshot.seen.pods, snapshot.seen.rows or {}
         pod = next((item for item in pods or () if item["metadata"]["name"] == self.query.pod), None)

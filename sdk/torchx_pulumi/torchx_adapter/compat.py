@@ -11,7 +11,7 @@ from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 compares option
 from torchx import specs
 
 try:
-    # Only nightly has this module; its names are empty where the output is not a terminal.
+    # Only nightly has this module; its names are empty if the output is not a terminal.
     _colors: Any = importlib.import_module("torchx.util.colors")
 except ImportError:
     _colors = None

@@ -35,7 +35,7 @@ class AdapterContext:
     clock: LogClock = field(default_factory=LogClock)
     """Measures waits and lets time pass in them."""
     client: Any = None
-    """The caller's Kubernetes `ApiClient`, used where no kubeconfig is named. None: the kubeconfig is read."""
+    """The caller's Kubernetes `ApiClient`, used if no kubeconfig is named. None: the kubeconfig is read."""
     options: Callable[[], Mapping[str, Any]] = dict
     """Run options in force; `kubeconfig` and `kube_context` are the access to the apps of colleagues."""
     _clusters: dict[Any, Cluster] = field(default_factory=dict)

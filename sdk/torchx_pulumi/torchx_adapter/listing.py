@@ -36,7 +36,7 @@ from torchx_pulumi.torchx_adapter.responses import app_state
 logger = logging.getLogger(__name__)
 
 OBSERVED_AT_ONCE = 8
-"""Apps that are observed at the same time, of those for which a list of objects is not enough."""
+"""Apps that are observed at the same time because a list of objects is not enough."""
 
 _Row = tuple[str, str, str, Callable[[], JobState]]
 """Id, name and uid of an app, and what returns its state."""
@@ -218,7 +218,7 @@ def _with_states(rows: Sequence[_Row]) -> list[tuple[str, str, str, JobState]]:
 def _job_objects(
     listing: ClusterListing, scheduler: str, used: set[Kind], list_filter: ListFilter
 ) -> list[tuple[Kind, ObservedObjects]]:
-    """Read the objects that stand for jobs, and the pods of those that do not say how a job went."""
+    """Read the objects that stand for jobs, and the pods of jobs that end by their pods."""
     backend = find_backend(scheduler)
     default = next(iter(backend.variants.values())).job_object
     wanted = {} if list_filter.everything else {labels.LAUNCHER: labels.LAUNCHER_VALUE}
@@ -275,7 +275,7 @@ def _others_state(
         lookup: Has the index and the clusters.
         kind: Kind of the job object.
         seen: What was listed of the run.
-        find: Finds the app's stack. None: there is none in the backend in force.
+        find: Finds the app's stack. None: the backend in force has none.
     """
     variant, uid = _variant_of_kind(lookup.scheduler, kind), text_at(seen.job_object, "metadata", "uid")
     look = Look(variant=variant, at=lookup.context.now(), uid=uid, objects=seen)
@@ -290,7 +290,7 @@ def _others_state(
 
 
 def _noted_state(context: AdapterContext, entry: RunEntry, seen: ObservedObjects) -> JobState:
-    """Note the listed objects of an app, and return its state. Where the end is new, the whole app is observed."""
+    """Note the listed objects of an app, and return its state. A new end makes it observe the whole app."""
     look = look_at(context, entry, replace(seen, expected=entry.made_pods))
     try:
         noted = context.index.noted(entry)

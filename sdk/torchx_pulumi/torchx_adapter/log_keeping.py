@@ -32,7 +32,7 @@ def copying_before_deletion(
         context: Engine, clusters, index and clock.
         entry: The app.
         progress: Takes lines of progress.
-        job_object: The app's object, where the caller has read it. None: it is read.
+        job_object: The app's object if the caller has read it. None: it is read.
     """
     url = entry.log_archive
     with ExitStack() as copies:

@@ -100,7 +100,7 @@ def look_at(
         context: Engine and clock.
         entry: The app.
         objects: Its own objects; see `Look.objects`.
-        remembered: What is remembered of its objects. None: nothing.
+        remembered: Its remembered objects. None: none are.
     """
     look = Look(
         variant=find_variant(entry.scheduler, entry.choice),
@@ -136,7 +136,7 @@ def last_seen(context: AdapterContext, entry: RunEntry) -> Mapping[str, Any] | N
 
 
 def read_with_warning(entry: RunEntry, cluster: Cluster) -> Manifest | None:
-    """Return the object that has the name of an app's; warn if the cluster is not known to be the one of the launch.
+    """Return the object under an app's name, and warn if the cluster may not be that of the launch.
 
     Raises:
         ClusterError: It is another cluster, or it does not answer.

@@ -146,7 +146,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
 
         Args:
             kind: The table.
-            discovered: Options that are read from the cluster where they are not set, with the text about it in their
+            discovered: Options that are read from the cluster if they are not set, with the text about it in their
                 help. They have no default: it would count as given, and a given value is never replaced.
         """
         for row in rows_of(kind):

@@ -302,7 +302,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """Return the options of this scheduler's section of `.torchxconfig`."""
         options = torchxconfig.section(self.backend, self.run_opts())
         if options.get("pulumi_backend"):
-            # The index has the URL without its credentials, and this is where they are.
+            # The index has the URL without its credentials, which the file has.
             know_backend(options["pulumi_backend"])
         return options
 

@@ -35,7 +35,7 @@ class Workspaces:
             config: Run options.
 
         Raises:
-            ImageOptionError: There is no `image_repo` to push it to.
+            ImageOptionError: `image_repo` is not set.
             ImageError: The workspace or the base image cannot be read.
         """
         repository = config.get("image_repo")

@@ -276,7 +276,7 @@ class AppStack:
         return self._connect(entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
 
     def check_cluster(self) -> None:
-        """Check that the cluster is the one of the launch, before anything in it is changed.
+        """Check that the cluster is that of the launch, before a change of it.
 
         The entry then has cluster access that works here, which another user's access may not.
 
