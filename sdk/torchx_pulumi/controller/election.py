@@ -103,11 +103,14 @@ class LeaseElection:
             wait_s = self._attempt()
             self._news.set()
             self._stopped.wait(wait_s)
-        if self._renewed_at is None or self._lease is None:
-            return
+        if self._renewed_at is not None:
+            self._release()
+
+    def _release(self) -> None:
         self._renewed_at = None
         try:
-            self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=False))
+            if self._lease is not None:
+                self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=False))
         except ClusterError as error:
             logger.info("the Lease is not given back, and ends by itself: %s", error)
 
