@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -75,10 +75,12 @@ def role_outputs(launch: Launch, job_object: KubernetesObject | None, marked: Ma
     return found
 
 
-def _name_and_uid(launch: Launch, job_object: KubernetesObject | None) -> tuple[Any, Any]:
+def _name_and_uid(
+    launch: Launch, job_object: KubernetesObject | None
+) -> tuple[pulumi.Input[str], pulumi.Input[str] | None]:
     """Return name and uid of the job object: plain if they are known, else Outputs."""
-    name: Any = launch.plan.job_name
-    uid: Any = launch.run.uid
+    name: pulumi.Input[str] = launch.plan.job_name
+    uid: pulumi.Input[str] | None = launch.run.uid
     if job_object is not None:
         if launch.launching and launch.undecided:
             name = job_object.name
@@ -99,7 +101,7 @@ def _observed(launch: Launch, job_object: KubernetesObject | None, marked: Marke
     )
 
 
-def _created_status(plan: JobPlan[Any], status: Any, now: datetime) -> Any:
+def _created_status(plan: JobPlan[Any], status: Mapping[str, Any] | None, now: datetime) -> Mapping[str, Any] | None:
     """Return what is observed of an object right after its creation, when it usually has no status."""
     variant = variant_of(plan.options)
     metadata = {"name": plan.job_name, "namespace": plan.namespace}
@@ -108,7 +110,9 @@ def _created_status(plan: JobPlan[Any], status: Any, now: datetime) -> Any:
     return judge(Look(variant=variant, at=now, uid=None, objects=objects, changing=True), None, None)
 
 
-def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: Any, uid: Any) -> Any:
+def _pod_groups(
+    plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: pulumi.Input[str], uid: pulumi.Input[str] | None
+) -> pulumi.Input[Sequence[str]]:
     """Return the names of the PodGroups of some roles; an Output if they depend on one."""
     variant = variant_of(plan.options)
     used_uid = uid if variant.pod_groups_by_uid else ""

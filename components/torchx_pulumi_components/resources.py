@@ -226,7 +226,12 @@ def with_annotations(annotations: Any, more: Mapping[str, Any]) -> Any:
 
 
 def create_provider(
-    component: pulumi.Resource, name: str, kubeconfig: Any, context: Any, *, light: bool = False
+    component: pulumi.Resource,
+    name: str,
+    kubeconfig: pulumi.Input[str] | None,
+    context: pulumi.Input[str] | None,
+    *,
+    light: bool = False,
 ) -> pulumi.ProviderResource | None:
     """Register a Kubernetes provider for a kubeconfig and a context. None: both are None, the inherited one is used.
 
