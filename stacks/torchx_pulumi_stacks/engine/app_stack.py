@@ -33,7 +33,7 @@ from torchx_pulumi_stacks.engine.orphans import (
     refuse_others,
     wait_for_pods,
 )
-from torchx_pulumi_stacks.engine.process import CliResult, RunningCli, end_orphaned_engines, run_cli
+from torchx_pulumi_stacks.engine.process import CliResult, RunningCli, end_orphaned_engines
 from torchx_pulumi_stacks.engine.program_host import preload, serve
 from torchx_pulumi_stacks.engine.pulumi_home import without_log
 from torchx_pulumi_stacks.engine.relay import Relay
@@ -248,7 +248,7 @@ class AppStack:
             if take_over:
                 with self.work_dir.open() as folder:
                     words = ["cancel", "--yes", "--stack", self.entry.place.cli_name]
-                    ended = run_cli(find_cli(), words, folder, self._env())
+                    ended = RunningCli(find_cli(), words, folder, self._env()).wait()
                 if ended.code != 0 and not NO_STACK.search(ended.stderr):
                     raise EngineNotes(self.progress).error(
                         self.entry.app_id, "taken over", ended.stderr, code=ended.code
@@ -322,10 +322,10 @@ class AppStack:
         cli, env = find_cli(), self._env()
 
         def run(folder: Path) -> CliResult:
-            return run_cli(cli, whole, folder, env, notes, locks, self.check, free)
+            return RunningCli(cli, whole, folder, env, notes, locks, self.check, free).wait()
 
         def cancel_and_run(folder: Path) -> CliResult:
-            run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.cli_name], folder, env)
+            RunningCli(cli, ["cancel", "--yes", "--stack", self.entry.place.cli_name], folder, env).wait()
             return run(folder)
 
         ended = self._retried(run)
