@@ -80,10 +80,11 @@ class WorkDir:
         make_folder(self._folder)
         try:
             folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
-            place = self._entry.place
+            entry, place = self._entry, self._entry.place
             (folder / "Pulumi.yaml").write_text(json.dumps({"name": place.project, "runtime": "python"}))
-            settings = self._settings()
-            if settings:
+            if entry.kubeconfig is None and entry.kube_context is None and entry.ambient_context is not None:
+                # The context at the launch: a deletion uses the same cluster if the current context changes.
+                settings = {"config": {"kubernetes:context": entry.ambient_context}}
                 (folder / f"Pulumi.{place.stack}.yaml").write_text(json.dumps(settings))
         except OSError as error:
             raise DeployError(
@@ -98,13 +99,3 @@ class WorkDir:
     def clear(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _settings(self) -> dict[str, object]:
-        """Return the stack's settings: the kubeconfig context that was current at the launch.
-
-        The default provider stores it in the state, so a deletion uses the same cluster if the current context changes.
-        """
-        entry = self._entry
-        if entry.kubeconfig is None and entry.kube_context is None and entry.ambient_context is not None:
-            return {"config": {"kubernetes:context": entry.ambient_context}}
-        return {}
