@@ -32,7 +32,7 @@ from torchx_pulumi_components import args as shapes
 from torchx_pulumi_components.input_resolution import Unknown, with_leaves
 
 STAND_IN = "unknown-leaf-"
-"""Beginning of the stand-ins for texts; valid in images, names and values."""
+"""Prefix of the stand-ins for texts; valid in images, names and values."""
 
 _BYTES = (bytes, bytearray, memoryview)
 _NO_TEXT = (Mapping, list, tuple, Set, *_BYTES)
@@ -58,7 +58,7 @@ _DEFAULT_IF_EMPTY = ("namespace", "scheduler_name", "mode", "permissions")
 """Fields whose empty text is the same as unset."""
 
 _KNOWN_NUMBERS = ("num_replicas", "min_replicas", "timeout_s", "delete_timeout_s")
-"""Numbers that must be known in a preview, as all texts must that are no `Input`."""
+"""Numbers that must be known in a preview, like all texts that are not an `Input`."""
 
 _NUMBER_STAND_INS: Mapping[str, tuple[int, int]] = {
     "memory_mb": (10**6, 3 * 10**6),
@@ -271,8 +271,8 @@ def _field(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def _found(value: Any, *, show: bool = False) -> str:
-    """Return the type of a value, and with `show` a number or short text itself, where no secret is expected."""
+def _found(value: object, *, show: bool = False) -> str:
+    """Return the type of a value, or with `show` a number or short text itself, for values that are never secret."""
     if isinstance(value, Unknown):
         return _NOT_KNOWN
     kind = type(value).__name__

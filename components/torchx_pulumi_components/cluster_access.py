@@ -56,7 +56,7 @@ def connect(
         The cluster; or None, and a message that says why no cluster can be read.
 
     Raises:
-        ClusterError: There is no such cluster, or it does not answer.
+        ClusterError: The cluster does not exist, or does not answer.
     """
     if (given := _given.get()) is not None:
         return given, ""
@@ -93,7 +93,7 @@ def find_cluster(
     Args:
         name: Name of the component.
         cluster: The cluster that is read. None: no cluster is.
-        run: The last run, or the launch that was begun. None: there is none.
+        run: The last run, or the launch that was begun. None: neither exists.
         state: The component in the stack's state.
         job_object: The observed object with the name of the run's job object. Its uid proves the cluster without a
             request.
@@ -119,7 +119,7 @@ def find_cluster(
     raise ClusterError(
         f"job {name!r}: {what}. Nothing was changed. Let the kubeconfig, its current context or kube_context name the "
         "cluster of the launch; to give that run up, remove it from the state (`pulumi state delete`, or "
-        "`pulumi destroy` where its cluster still answers), then run `pulumi up` again"
+        "`pulumi destroy` if its cluster still answers), then run `pulumi up` again"
     )
 
 

@@ -27,7 +27,7 @@ class CheckedCall(pulumi.ComponentResource):
         if unknown:
             problems.append(f"{', '.join(unknown)}: not keyword arguments of the constructor")
         if more:
-            problems.append(f"{3 + len(more)} positional arguments, where name, args and opts are allowed")
+            problems.append(f"{3 + len(more)} positional arguments; name, args and opts are allowed")
         if args is None:
             problems.append("args: is missing")
         elif not isinstance(args, (Mapping, pulumi.Output)):

@@ -112,7 +112,7 @@ class Leaves:
     def changed(self) -> Any:
         """Return the arguments with another value of the same form in every secret leaf.
 
-        Equal secrets stay equal and others stay different, and so do the differences of numbers.
+        Equal secrets stay equal, others stay different, and so do the differences of numbers.
         """
         numbers: dict[Any, int] = {}
 
@@ -142,7 +142,7 @@ class Leaves:
     def hide(self, text: str) -> str:
         """Return a message without the secrets of the arguments.
 
-        A secret of less than four characters is one where a message shows a value: in quotes, or as `is VALUE`.
+        A secret of less than four characters is hidden only as a value of a message: in quotes, or as `is VALUE`.
         """
         if not self.secrets:
             return text
@@ -234,7 +234,7 @@ def _without_short(line: str, secrets: Set[str]) -> str:
     return " ".join(words)
 
 
-def _spellings(value: Any) -> Iterator[str]:
+def _spellings(value: object) -> Iterator[str]:
     """Yield the texts by which messages show a value."""
     if not isinstance(value, (str, int, float)) or isinstance(value, bool) or value == "":
         return

@@ -1,4 +1,4 @@
-"""What a training job component does after its constructor has returned: decide, register, and wait.
+"""The work of a training job component after its constructor has returned: decide, register, and wait.
 
 `launch` decides, `resources` registers, `stack_state` reads what the last deployment left.
 """
@@ -51,7 +51,7 @@ from torchx_pulumi_components.resources import (
     register_notes,
     register_objects,
 )
-from torchx_pulumi_components.run_objects import check_protected, run_objects, wait_until_gone
+from torchx_pulumi_components.run_objects import check_protected, run_objects, tell_deletion, wait_until_gone
 from torchx_pulumi_components.stack_state import StackState, read_stack_state
 from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
 from torchx_pulumi_components.waiting import wait_until
@@ -85,7 +85,7 @@ class Construction:
             component: The component.
             name: Its name.
             given: Its arguments.
-            app: The job, where it came as an AppDef; `given` then has no roles. None: it did not.
+            app: The job as an AppDef; `given` then has no roles. None: the arguments have the job.
             opts: Its options.
         """
         self.component, self.name, self.given, self.opts = component, name, copied(given), opts
@@ -127,7 +127,7 @@ class Construction:
 
     @property
     def is_secret(self) -> bool:
-        """Return whether the queue, the context or the archive is secret, and with it the outputs that name it."""
+        """Return whether the queue, the context or the archive is secret, so that outputs that name it are too."""
         return not self.leaves.secret_arguments.isdisjoint(("queue", "kube_context", "log_archive"))
 
     async def allowed(self) -> None:
@@ -203,7 +203,7 @@ class Construction:
             other=other,
             unknown=bool(self.leaves.unknown),
             state=state,
-            # Under mocks there is no organization.
+            # Mocks have no organization.
             organization=(pulumi.get_organization() or "organization", pulumi.get_project(), pulumi.get_stack()),
             cluster=self._jobs.shared_reads(cluster),
             created_here=self._created_here(),
@@ -241,7 +241,7 @@ class Construction:
         resolved = await self.leaves.resolve(self.given)
         await self._jobs.wait_for(self.component, [*self.depends_on, *self.leaves.resources])
         self.args = read_args(self.name, resolved, self.scheduler, self.spec)
-        # By their names in Python, also where they are one Output.
+        # By their names in Python, also if they are one Output.
         self.given = {snake_case(str(key)): self.given[key] for key in resolved}
 
     async def _register(
@@ -271,8 +271,9 @@ class Construction:
                     intent,
                     manifests,
                     children,
-                    before_companions=lambda: wait_until_gone(launch, cluster),
+                    before_companions=lambda: wait_until_gone(launch, cluster, say),
                 )
+            telling = asyncio.ensure_future(tell_deletion(launch, cluster, objects, say))
             if objects:
                 await deleted(objects[0])
             # Readers of the index entry could not read a URL with a secret in it.
@@ -291,6 +292,7 @@ class Construction:
                 record = record_of(launch.run, launch, marked, uid)
                 noted = noted_outputs(outputs, role_outputs(current, job_object, marked), record, objects)
                 entry = None if state.app is None else entry_of(state.app, launch, outputs, archive)
+            await telling
             with behind_barrier(self.component):
                 register_notes(self.component, self.name, objects, outputs=noted, entry=entry)
 
@@ -354,7 +356,7 @@ class Construction:
         shown = [path_of(place) for place in leaves.secret_places if _names_objects(place)]
         if shown:
             pulumi.log.warn(
-                f"{', '.join(shown)}: is secret, and names objects or counts them, so that it shows in their names",
+                f"{', '.join(shown)}: is secret, but names or counts objects, so it shows in their names",
                 component,
             )
         if launch.imports:
@@ -374,7 +376,7 @@ class Construction:
 
 
 def _names_objects(place: ValuePath) -> bool:
-    """Return whether a value is part of names of objects, or is their number. Pulumi cannot hide these."""
+    """Return whether a value shows in the names or the number of objects, which Pulumi cannot hide."""
     names = tuple(snake_case(str(part)) for part in place)
     return names == ("job_name",) or (names[:1] == ("roles",) and names[2:] in (("name",), ("num_replicas",)))
 

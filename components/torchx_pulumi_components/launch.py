@@ -40,11 +40,11 @@ class Launch:
     intent: RunRecord
     """The record that is registered before the job object."""
     look: Look | None = None
-    """What was read of the run. None: it is launched now, and nothing was read of it yet."""
+    """What was read of the run. None: it is launched now."""
     answer: Answer = field(default_factory=Answer)
     """What the stack's state says of how the run stands. Empty: it says nothing, or is of another run."""
     ended: RunRecord | None = None
-    """The run that is deleted first. None: there is none."""
+    """The run that is deleted first. None: no run is."""
     confirmed: RunRecord | None = None
     """The record of the run before this deployment. None: its launch was not confirmed yet."""
     stored: bool = False
@@ -125,7 +125,7 @@ class LaunchPlanner:
     """An existing job is imported."""
     now: datetime
     other: ParsedArgs | None = None
-    """The arguments with other values in the place of unknown ones. None: these are refused, or nothing is unknown."""
+    """The arguments with other values in the place of unknown ones. None: refused, or all are known."""
     unknown: bool = False
     """Some of the arguments are unknown."""
 
@@ -212,7 +212,7 @@ class LaunchPlanner:
         )
 
     def _last_run(self) -> tuple[RunRecord | None, ObservedObjects, bool]:
-        """Return the last run, its objects, and whether a later launch was begun of which no object exists."""
+        """Return the last run, its objects, and whether a later launch was begun that left no object."""
         state, intent = self.state, self.state.intent
         if state.interrupted and intent is not None:
             observed = self._observe(intent.namespace, intent.job_name, intent)
@@ -227,11 +227,11 @@ class LaunchPlanner:
         record = state.record
         if record is None:
             return None, ObservedObjects(), False
-        # Where it was launched, which is not where an interrupted move went.
+        # In the namespace of its launch, not in that of an interrupted move.
         return record, self._observe(record.namespace, record.job_name, record), state.interrupted
 
     def _observe(self, namespace: str, name: str, run: RunRecord | None) -> ObservedObjects:
-        """Read the objects of a run from the cluster, or from the state where no cluster can be read."""
+        """Read the objects of a run from the cluster, or from the state if no cluster can be read."""
         if self.cluster is not None:
             variant = self._variant_of(run)
             # All pods of a recorded run were created.

@@ -24,14 +24,14 @@ Deleted = Callable[[KubernetesObject], Awaitable[None]]
 async def copying_ended_run(
     launch: Launch, cluster: PodReader | None, log_archive: str | None, say: Callable[[str], None]
 ) -> AsyncIterator[Deleted]:
-    """Copy the logs of the run that a relaunch ends. Nothing is copied in previews.
+    """Copy the logs of the run that a relaunch ends, except in previews.
 
-    That a log is not copied is said, and stops no deployment.
+    A log that is not copied is reported and does not stop the deployment.
 
     Args:
         launch: The decision.
         cluster: Cluster of the run. None: it cannot be read, which is said.
-        log_archive: URL of the archive. None: nothing is copied.
+        log_archive: URL of the archive. None: no log is copied.
         say: Takes lines of progress, in any thread.
     """
     with ExitStack() as copies:

@@ -35,7 +35,7 @@ class MarkedPlan:
     def of(self, build: Callable[[Registration], Any], built: Any = None) -> Any:
         """Return what is built from the registration, with marks.
 
-        Where a choice that everything depends on is secret, a scheduler for example, all of it is.
+        If a choice that everything depends on is secret, for example the scheduler, all of it is.
 
         Args:
             build: Takes a registration.
@@ -64,7 +64,7 @@ class MarkedPlan:
 
 
 def _mark_object(value: Mapping[str, Any], changed: Any, other: Any, *, blind: bool) -> dict[str, Any]:
-    """Return an object with marks, where the other arguments may be refused: more of it is marked then.
+    """Return an object with marks. If the other arguments are refused, more of it is marked.
 
     Args:
         value: Made of the arguments.
@@ -89,9 +89,9 @@ def _mark_object(value: Mapping[str, Any], changed: Any, other: Any, *, blind: b
 
 
 def _mark(value: Any, changed: Any, other: Any) -> Any:
-    """Return a value with marks: secret or unknown where it differs from the same made of other arguments.
+    """Return a value with marks: secret or unknown if it differs when made of other arguments.
 
-    Where the structure differs, the whole part is marked. Parameters as of `_mark_object`.
+    If the structure differs, the whole part is marked. Parameters as of `_mark_object`.
     """
     made = (value, changed, other)
     if all(isinstance(item, Mapping) and item.keys() == value.keys() for item in made):
@@ -102,7 +102,7 @@ def _mark(value: Any, changed: Any, other: Any) -> Any:
     return shown if _is_same(value, changed) else pulumi.Output.secret(shown)
 
 
-def _is_same(value: Any, other: Any) -> bool:
+def _is_same(value: object, other: object) -> bool:
     return type(value) is type(other) and value == other
 
 
@@ -155,7 +155,7 @@ def _registration(args: ParsedArgs | None, launch: Launch, name: str, run: str) 
     plan = launch.plan
     found = {name: getattr(plan.options, name) for name in args.left_open}
     if not launch.launching and "namespace" in args.unknown:
-        # A run that is kept stays where it is.
+        # A kept run keeps its namespace.
         found["namespace"] = plan.namespace
     own: Any = replace(args.options, **found)
     if variant_of(own) is not variant_of(plan.options):

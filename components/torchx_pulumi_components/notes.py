@@ -16,7 +16,9 @@ from torchx_pulumi_components.marked_plan import MarkedPlan, unknown
 from torchx_pulumi_components.stack_state import is_marked
 
 
-def record_of(run: RunRecord, launch: Launch, marked: MarkedPlan, uid: Any = None) -> dict[str, Any]:
+def record_of(
+    run: RunRecord, launch: Launch, marked: MarkedPlan, uid: pulumi.Output[str | None] | None = None
+) -> dict[str, Any]:
     """Return a record as it is registered. Of its fields only the namespace can be secret.
 
     In a preview, the fields that depend on unknown arguments are unknown. What is observed of a run later is no part of
@@ -26,7 +28,7 @@ def record_of(run: RunRecord, launch: Launch, marked: MarkedPlan, uid: Any = Non
         run: The record.
         launch: The decision.
         marked: The plan of the run.
-        uid: Uid of the registered job object, where the record has none. None: it is not registered.
+        uid: Uid of the registered job object, if the record has none. None: it is not registered.
     """
     value = write_record(run)
     if launch.launching and launch.undecided:

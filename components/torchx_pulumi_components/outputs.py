@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -67,18 +67,20 @@ def role_outputs(launch: Launch, job_object: KubernetesObject | None, marked: Ma
     found = {}
     for role in plan.roles:
         groups = pulumi.Output.from_input(_pod_groups(plan, [role], job_name, uid)).apply(pod_group_objects)
-        found[role.dns_name] = {**marked.of(_planned_role(role.index, uids)), "pod_groups": groups}
+
+        def planned(run: Registration, index: int = role.index) -> dict[str, Any]:
+            return planned_role(run.plan, run.plan.roles[index], uids)
+
+        found[role.dns_name] = {**marked.of(planned), "pod_groups": groups}
     return found
 
 
-def _planned_role(index: int, uids: Mapping[str, str]) -> Callable[[Registration], dict[str, Any]]:
-    return lambda run: planned_role(run.plan, run.plan.roles[index], uids)
-
-
-def _name_and_uid(launch: Launch, job_object: KubernetesObject | None) -> tuple[Any, Any]:
-    """Return name and uid of the job object: plain where they are known, else Outputs."""
-    name: Any = launch.plan.job_name
-    uid: Any = launch.run.uid
+def _name_and_uid(
+    launch: Launch, job_object: KubernetesObject | None
+) -> tuple[pulumi.Input[str], pulumi.Input[str] | None]:
+    """Return name and uid of the job object: plain if they are known, else Outputs."""
+    name: pulumi.Input[str] = launch.plan.job_name
+    uid: pulumi.Input[str] | None = launch.run.uid
     if job_object is not None:
         if launch.launching and launch.undecided:
             name = job_object.name
@@ -99,7 +101,7 @@ def _observed(launch: Launch, job_object: KubernetesObject | None, marked: Marke
     )
 
 
-def _created_status(plan: JobPlan[Any], status: Any, now: datetime) -> Any:
+def _created_status(plan: JobPlan[Any], status: Mapping[str, Any] | None, now: datetime) -> Mapping[str, Any] | None:
     """Return what is observed of an object right after its creation, when it usually has no status."""
     variant = variant_of(plan.options)
     metadata = {"name": plan.job_name, "namespace": plan.namespace}
@@ -108,8 +110,10 @@ def _created_status(plan: JobPlan[Any], status: Any, now: datetime) -> Any:
     return judge(Look(variant=variant, at=now, uid=None, objects=objects, changing=True), None, None)
 
 
-def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: Any, uid: Any) -> Any:
-    """Return the names of the PodGroups of some roles; an Output where they depend on one."""
+def _pod_groups(
+    plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: pulumi.Input[str], uid: pulumi.Input[str] | None
+) -> pulumi.Input[Sequence[str]]:
+    """Return the names of the PodGroups of some roles; an Output if they depend on one."""
     variant = variant_of(plan.options)
     used_uid = uid if variant.pod_groups_by_uid else ""
     if not isinstance(job_name, pulumi.Output) and not isinstance(used_uid, pulumi.Output):

@@ -90,7 +90,7 @@ class PatchedImage(CheckedCall):
         planned: asyncio.Future[None] = asyncio.Future()
         done: asyncio.Future[None] = asyncio.Future()
         outputs: dict[str, Any] = {}
-        # As for a refused job, nothing is registered of an image that cannot be planned.
+        # An image that cannot be planned is not registered, like a refused job.
         super().__init__(TOKEN, name, {}, opts, package_ref=_ended(planned))
         self.reference = output_after(self, done, lambda: outputs["reference"])
         self.digest = output_after(self, done, lambda: outputs["digest"])

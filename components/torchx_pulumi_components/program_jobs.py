@@ -167,7 +167,7 @@ class ProgramJobs:
                 yield from self._among(children_of(resource))
 
     def _leads_to(self, job: pulumi.Resource, others: Iterable[pulumi.Resource]) -> bool:
-        """Return whether one of some jobs is a job, or waits for it."""
+        """Return whether some jobs include a job, or one that waits for it."""
         left, seen = [*others], set[pulumi.Resource]()
         while left:
             other = left.pop()

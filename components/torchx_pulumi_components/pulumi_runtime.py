@@ -1,4 +1,4 @@
-"""What is used of Pulumi's SDK besides its public interface, in one module. docs/decisions/0022 has the reasons.
+"""The only uses of Pulumi's SDK beyond its public interface. docs/decisions/0022 has the reasons.
 
 A version of the SDK that was not tested is refused at the first use, before anything is registered.
 """
@@ -77,16 +77,16 @@ def config_keys() -> set[str]:
     return {*_private("config", "CONFIG").get(), *pulumi.runtime.get_config_env()}
 
 
-def wait_for(awaitable: Any) -> Any:
+def wait_for(awaitable: Awaitable[object]) -> None:
     """Wait for something asynchronous in a program's own code, as Pulumi's own invokes do. Not in a task."""
-    return _private("sync_await", "_sync_await")(awaitable)
+    _private("sync_await", "_sync_await")(awaitable)
 
 
 # Resources.
 
 
 def is_protected(resource: pulumi.Resource | None) -> bool:
-    """Return whether a resource is protected, and with it its children. None: the stack, which is not."""
+    """Return whether a resource protects its children. None: the stack, which does not."""
     return bool(getattr(resource, "_protect", None))
 
 
@@ -109,7 +109,7 @@ async def alias_urns(aliases: Iterable[Any], name: str, token: str, parent: pulu
 
 
 def children_of(component: pulumi.ComponentResource) -> set[pulumi.Resource]:
-    """Return the resources below a component, which stand for it where something depends on it."""
+    """Return the resources below a component, for which its dependents wait."""
     return set(component._childResources)
 
 
@@ -274,7 +274,7 @@ async def _register_exports(
     register({**{name: value for name, value in outputs.items() if name not in failed}, **kept})
 
 
-async def _is_deferred(value: Any) -> bool:
+async def _is_deferred(value: object) -> bool:
     try:
         await pulumi.Output.from_input(value).future()
     except DeferredError:

@@ -10,7 +10,7 @@ from torchx_pulumi.images import split_patched
 from torchx_pulumi.inputs.appdef import installed_torchx_version
 from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import Problem, invalid_job
-from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.launch_options import ProgramOptions, WaitFor
 from torchx_pulumi.model.options import Options, rows_of
 from torchx_pulumi.planning.checks.job import check_job_rules
@@ -38,10 +38,10 @@ def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec 
     """Read a component's arguments.
 
     Args:
-        name: The component's name; also the app's, where `spec` is None.
+        name: The component's name; also the app's, if `spec` is None.
         args: Resolved arguments.
         scheduler: Name of the scheduler.
-        spec: The job, where it came as an AppDef; `args` then has no roles.
+        spec: The job as an AppDef; `args` then has no roles. None: the arguments have the job.
 
     Raises:
         InvalidJobError: The arguments are wrong; all problems at once, those of the rules included.
@@ -65,15 +65,14 @@ def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec 
         found = [problem for problem in check_job_rules(spec) if problem.rule not in backend.tolerated]
         rules = in_words_of_args([*found, *backend.check_options(options)])
         raise invalid_job(name, [*reader.problems, *uncovered(rules, reader.problems)])
-    spec = replace(spec, roles=[_with_planned_digest(role) for role in spec.roles])
+    roles = []
+    for role in spec.roles:
+        # A patched image names its digest, which does not belong to the job's identity.
+        image, digest = split_patched(role.image)
+        roles.append(role if digest is None else replace(role, image=image, image_digest=digest))
+    spec = replace(spec, roles=roles)
     left_open = frozenset(option for option in backend.discovered if option not in given)
     return ParsedArgs(spec=spec, options=options, settings=settings, left_open=left_open, unknown=unknown)
-
-
-def _with_planned_digest(role: RoleSpec) -> RoleSpec:
-    """Return a role with image and digest apart, if it has a patched image."""
-    image, digest = split_patched(role.image)
-    return role if digest is None else replace(role, image=image, image_digest=digest)
 
 
 def _fields_of(kind: type, given: Mapping[str, Any]) -> FieldValues:

@@ -69,18 +69,26 @@ def plan_as_launched(
             "ignore), as the deployment that launched it was interrupted. Undo the change and run `up` once, which "
             "completes it"
         )
-    roles = [
-        RoleSpec(
-            name=role["name"],
-            image=role["image"],
-            # Nothing is rendered of it.
-            entrypoint="as-launched",
-            num_replicas=int(role["replicas"]),
-            min_replicas=None if role.get("min_replicas") is None else int(role["min_replicas"]),
-            resource=_resource_of(role.get("resource") or {}),
+    roles = []
+    for role in declared["roles"]:
+        amounts, least = role.get("resource") or {}, role.get("min_replicas")
+        resource = ResourceSpec(
+            cpu=amounts.get("cpu"),
+            gpu=int(amounts.get("gpu") or 0),
+            memory_mb=int(amounts.get("memory_mb") or 0),
+            devices={device: int(count) for device, count in (amounts.get("devices") or {}).items()},
         )
-        for role in declared["roles"]
-    ]
+        roles.append(
+            RoleSpec(
+                name=role["name"],
+                image=role["image"],
+                # It is not rendered.
+                entrypoint="as-launched",
+                num_replicas=int(role["replicas"]),
+                min_replicas=None if least is None else int(least),
+                resource=resource,
+            )
+        )
     fields = {"priority_class": declared.get("priority")}
     if (option := backend_of(options).variant_option) is not None:
         fields[option] = variant_of_run(run, options).name
@@ -134,12 +142,3 @@ def digests_as_launched(wanted: ParsedArgs, observed: ObservedObjects) -> Mappin
         if image == role.image:
             found[role.name] = pinned
     return found or None
-
-
-def _resource_of(declared: Mapping[str, Any]) -> ResourceSpec:
-    return ResourceSpec(
-        cpu=declared.get("cpu"),
-        gpu=int(declared.get("gpu") or 0),
-        memory_mb=int(declared.get("memory_mb") or 0),
-        devices={name: int(count) for name, count in (declared.get("devices") or {}).items()},
-    )

@@ -42,13 +42,13 @@ class KubernetesObject(pulumi.CustomResource):
 
     @property
     def uid(self) -> pulumi.Output[str | None]:
-        """Uid of the object; not secret where its metadata is."""
+        """Uid of the object, not secret even if its metadata is."""
         found: pulumi.Output[str | None] = self.metadata.apply(lambda metadata: (metadata or {}).get("uid"))
         return pulumi.Output.unsecret(found)
 
     @property
     def name(self) -> pulumi.Output[Any]:
-        """Name of the object; not secret where its metadata is."""
+        """Name of the object, not secret even if its metadata is."""
         return pulumi.Output.unsecret(self.metadata["name"])
 
     @property
@@ -77,7 +77,7 @@ class ChildOptions:
     replacement_trigger: str | None = None
     """Replaces the objects when it changes. None: a new name does that."""
     replaces_job_object: bool = False
-    """The job object is another run's under the same name: any change of it is a replacement."""
+    """Another run has the job object's name: any change of the object is a replacement."""
     retain_on_delete: bool | None = None
     secret_outputs: Sequence[str] = ()
     """Outputs that are secret in any case: the managed fields in a pod's metadata repeat its ports and the places of
@@ -87,7 +87,7 @@ class ChildOptions:
         """Return the options of the job object, by its resource name."""
         options = self._of_object(parent, name, self.kept_fields)
         if self.replaces_job_object:
-            # The engine compares triggers only where the state has one; a run without a fixed name has none.
+            # The engine compares triggers only if the state has one; a run without a fixed name has none.
             options.replace_on_changes = ["metadata", "spec"]
         return options
 
@@ -138,7 +138,7 @@ def register_objects(
     Returns:
         The intent, and the objects, the job object first.
     """
-    noted = pulumi.Stash(f"{name}-intent", opts=pulumi.ResourceOptions(parent=component), input=dict(intent))
+    noted = _stash(f"{name}-intent", intent, pulumi.ResourceOptions(parent=component))
     if not objects:
         return noted, []
     children = replace(children, depends_on=[*children.depends_on, noted])
@@ -147,17 +147,19 @@ def register_objects(
     # The other objects take their names through the job object: the engine then deletes them before the job object, and
     # all of the last run before it creates anything of the next one.
     created = pulumi.Output.unsecret(job_object.metadata.apply(lambda _: before_companions()))
-    return noted, [
-        job_object,
-        *(
-            KubernetesObject(resource, _named_after(created, manifest), children.of_companion(component, resource))
-            for resource, manifest in companions
-        ),
-    ]
+    made = [job_object]
+    for resource, manifest in companions:
+        metadata = manifest["metadata"]
+        # The name may be unknown itself.
+        given = pulumi.Output.all(metadata["name"], created).apply(lambda known: known[0])
+        annotations = with_annotations(metadata.get("annotations") or {}, SKIP_AWAIT)
+        named = {**manifest, "metadata": {**metadata, "name": given, "annotations": annotations}}
+        made.append(KubernetesObject(resource, named, children.of_companion(component, resource)))
+    return noted, made
 
 
 async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], attempt: int) -> bool:
-    """Wait for a run's objects and return whether the engine did with them what the program asked for.
+    """Wait for a run's objects and return whether the engine registered all of them as asked.
 
     It leaves resources out that `--target` does not name, and goes on after an error with `--continue-on-error`. The
     outputs of their component are written nevertheless.
@@ -171,7 +173,7 @@ async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], at
         await item.urn.future()
     if pulumi.runtime.is_dry_run():
         return True
-    # Of an intent that was left out the engine returns the last one.
+    # For an intent that was left out, the engine returns the last one.
     noted = await pulumi.Output.unsecret(intent.input).future()
     uids = [await item.uid.future() for item in objects]
     return all(uids) and isinstance(noted, Mapping) and noted.get("attempt") == attempt
@@ -195,9 +197,14 @@ def register_notes(
         entry: The app's index entry (`app_entry.write_entry`). None: a program launched the run.
     """
     if entry is not None:
-        after = pulumi.ResourceOptions(parent=component, depends_on=list(objects))
-        pulumi.Stash(f"{name}{APP_SUFFIX}", opts=after, input=dict(entry))
+        _stash(f"{name}{APP_SUFFIX}", entry, pulumi.ResourceOptions(parent=component, depends_on=list(objects)))
     component.register_outputs(dict(outputs))
+
+
+def _stash(name: str, value: Mapping[str, Any], opts: pulumi.ResourceOptions) -> pulumi.Stash:
+    """Register a note, whose digests `pulumi preview --diff` does not list before the change that they come from."""
+    opts.hide_diffs = ["input", "output"]
+    return pulumi.Stash(name, opts=opts, input=dict(value))
 
 
 def noted_outputs(
@@ -211,23 +218,20 @@ def noted_outputs(
     return {"roles": list(roles.values()), **outputs, RECORD: {**record, "hash": hash_}}
 
 
-def _named_after(created: pulumi.Output[Any], manifest: Manifest) -> Manifest:
-    metadata = manifest["metadata"]
-    # The name may be unknown itself.
-    name = pulumi.Output.all(metadata["name"], created).apply(lambda known: known[0])
-    annotations = with_annotations(metadata.get("annotations") or {}, SKIP_AWAIT)
-    return {**manifest, "metadata": {**metadata, "name": name, "annotations": annotations}}
-
-
 def with_annotations(annotations: Any, more: Mapping[str, Any]) -> Any:
-    """Return annotations with more of them, also where all of them are secret or unknown."""
+    """Return annotations with more of them, also if all of them are secret or unknown."""
     if isinstance(annotations, Mapping):
         return {**annotations, **more}
     return pulumi.Output.all(annotations, more).apply(lambda known: {**(known[0] or {}), **known[1]})
 
 
 def create_provider(
-    component: pulumi.Resource, name: str, kubeconfig: Any, context: Any, *, light: bool = False
+    component: pulumi.Resource,
+    name: str,
+    kubeconfig: pulumi.Input[str] | None,
+    context: pulumi.Input[str] | None,
+    *,
+    light: bool = False,
 ) -> pulumi.ProviderResource | None:
     """Register a Kubernetes provider for a kubeconfig and a context. None: both are None, the inherited one is used.
 

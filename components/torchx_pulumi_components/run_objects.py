@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +16,19 @@ import yaml
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
-from torchx_pulumi.model.object_fields import at
+from torchx_pulumi.model.object_fields import at, is_being_deleted
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.runs.decision import Action
+from torchx_pulumi.runs.deletion import DeletionNotes
 from torchx_pulumi.runs.registration import Registration
+from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import backend_of, variant_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marked_plan import MarkedPlan
-from torchx_pulumi_components.resources import STORED_POD_FIELDS, ChildOptions, type_token
+from torchx_pulumi_components.resources import STORED_POD_FIELDS, ChildOptions, KubernetesObject, type_token
 from torchx_pulumi_components.stack_state import StackState, plain
 
 ALL_FIELDS = ("metadata", "spec")
@@ -64,7 +69,11 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
     if launch.run.imported and not variant.makes_pods:
         children = replace(children, kept_fields=ALL_FIELDS)
         if name in children.imports and launch.observed.job_object is not None:
-            job_object = {**job_object, **marked.leaves.mark_texts(_unchanged(launch.observed.job_object))}
+            # As it is observed, so that nothing about it changes.
+            metadata, spec = (launch.observed.job_object[key] for key in ("metadata", "spec"))
+            kept_keys = ("name", "namespace", "labels", "annotations")
+            observed = {"metadata": {key: metadata[key] for key in kept_keys if key in metadata}, "spec": spec}
+            job_object = {**job_object, **marked.leaves.mark_texts(observed)}
     if launch.replaces_job_object:
         children = replace(children, replaces_job_object=True)
     resources, manifests = launch.registration.resource_names(rendered), [job_object, *companions]
@@ -131,7 +140,7 @@ def _stored_objects(name: str, launch: Launch, state: StackState) -> dict[str, M
     resources = launch.registration.resource_names([job_object, *companions])
     for resource, manifest in zip(resources[1:], companions, strict=True):
         child = (type_token(manifest["apiVersion"], manifest["kind"]), resource.removeprefix(name))
-        # All of the metadata is secret where an argument is.
+        # All of the metadata is secret if an argument is.
         stored = (plain((state.children.get(child) or {}).get("metadata")) or {}).get("name")
         # Else a refresh did not find the pod, or it is of another component, whose name begins with this one's.
         if stored == manifest["metadata"]["name"]:
@@ -144,8 +153,45 @@ def _bare(manifest: Manifest, name: str, namespace: str) -> Manifest:
     return {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "metadata": where, "spec": {}}
 
 
-async def wait_until_gone(launch: Launch, cluster: PodReader | None) -> None:
+async def tell_deletion(
+    launch: Launch, cluster: PodReader | None, objects: Sequence[KubernetesObject], say: ProgressCallback
+) -> None:
+    """Say what the engine waits for while it deletes the last run, until it has created the next job object.
+
+    Args:
+        launch: The decision.
+        cluster: Cluster of the run. None: it cannot be read, so no line is said.
+        objects: The registered objects of the next run, the job object first.
+        say: Takes lines of progress, in any thread.
+    """
+    ended = launch.ended
+    if ended is None or not objects or cluster is None or pulumi.runtime.is_dry_run():
+        return
+    kind = variant_of_run(ended, launch.plan.options).job_object
+    created, notes = asyncio.ensure_future(objects[0].urn.future()), None
+    while not (await asyncio.wait([created], timeout=POLL_S))[0]:
+        # A read that fails is tried again; whoever needs the cluster reports the problem.
+        with contextlib.suppress(ClusterError):
+            found = await asyncio.to_thread(cluster.get, kind, ended.namespace, ended.job_name)
+            if found is not None and is_being_deleted(found):
+                notes = notes or _notes(launch, ended, cluster, say)
+                await asyncio.to_thread(notes.tell, kind, found)
+    # The engine reports why it was not created.
+    await asyncio.gather(created, return_exceptions=True)
+
+
+def _notes(launch: Launch, ended: RunRecord, cluster: PodReader, say: ProgressCallback) -> DeletionNotes:
+    selector = backend_of(launch.plan.options).pod_selector(ended.job_name)
+    return DeletionNotes(cluster, ended.namespace, selector, say)
+
+
+async def wait_until_gone(launch: Launch, cluster: PodReader | None, say: ProgressCallback) -> None:
     """Wait, after the pods of the last run were deleted, until those that are terminating have ended.
+
+    Args:
+        launch: The decision.
+        cluster: Cluster of the run. None: it cannot be read, so this does not wait.
+        say: Takes lines of progress, in any thread.
 
     Raises:
         pulumi.RunError: They did not end in time, or the cluster does not answer.
@@ -155,19 +201,15 @@ async def wait_until_gone(launch: Launch, cluster: PodReader | None) -> None:
         return
     end = time.monotonic() + DELETE_TIMEOUT_S
     selector = backend_of(launch.plan.options).pod_selector(ended.job_name)
+    notes = _notes(launch, ended, cluster, say)
     while time.monotonic() < end:
         try:
             pods = await asyncio.to_thread(cluster.list, POD, ended.namespace, selector)
         except ClusterError as error:
             raise pulumi.RunError(str(error)) from error
-        if not any(pod["metadata"].get("deletionTimestamp") for pod in pods):
+        going = [pod for pod in pods if is_being_deleted(pod)]
+        if not going:
             return
+        await asyncio.to_thread(notes.tell, POD, going[0])
         await asyncio.sleep(POLL_S)
     raise pulumi.RunError(f"pods of run {ended.job_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion")
-
-
-def _unchanged(job_object: Manifest) -> Manifest:
-    """Return an observed object as inputs that change nothing about it."""
-    metadata = job_object["metadata"]
-    kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
-    return {"metadata": kept, "spec": job_object["spec"]}

@@ -45,7 +45,7 @@ def stack_outputs(
 
 
 def _hidden_with(job: TrainingJob, output: pulumi.Output[Any]) -> pulumi.Output[Any]:
-    """Return an output of a job, secret where it names arguments that are."""
+    """Return an output of a job, secret if it names secret arguments."""
 
     def hidden(value: Any) -> Any:
         # After the decision, for which the output waits.

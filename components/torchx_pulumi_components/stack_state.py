@@ -164,7 +164,7 @@ def last_exports() -> Mapping[str, Any]:
     return {name: as_inputs(value) for name, value in stored.items()}
 
 
-def is_marked(value: Any) -> bool:
+def is_marked(value: object) -> bool:
     """Return whether a value of the state is a secret."""
     return isinstance(value, Mapping) and value.get(SIGNATURE) == SECRET
 

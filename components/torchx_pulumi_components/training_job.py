@@ -91,7 +91,7 @@ class TrainingJob(CheckedCall):
         Args:
             name: Name of the component, which is not registered yet.
             args: Its arguments.
-            app: The job, where it came as an AppDef; `args` then has no roles. None: it did not.
+            app: The job as an AppDef; `args` then has no roles. None: the arguments have the job.
             opts: Its options.
 
         Raises:
@@ -102,13 +102,23 @@ class TrainingJob(CheckedCall):
             read_outputs()
         except DeployError as error:
             raise pulumi.RunError(str(error)) from error
-        made = Construction(self, name, args, app, _as_given(opts))
+        # As they are now: a program may change its options later, or a list in them.
+        given = pulumi.ResourceOptions.merge(None, opts)
+        given.depends_on, given.aliases = copied(given.depends_on), copied(given.aliases)
+        made = Construction(self, name, args, app, given)
+        own = pulumi.ResourceOptions.merge(None, given)
+        # These are options of its objects.
+        own.import_, own.ignore_changes, own.custom_timeouts = None, None, None
         # A component that is refused is not registered, so that the state keeps what it has of it.
-        super().__init__(made.token, name, {}, _component_options(made.opts), package_ref=made.allowed())
+        super().__init__(made.token, name, {}, own, package_ref=made.allowed())
         Barrier(self, made.finished)
         self._construction = made
         for output, _, _ in COMPONENT_OUTPUTS:
-            setattr(self, output, _output(self, made, output))
+
+            def value(name: str = output) -> Any:
+                return made.outputs.get(name)
+
+            setattr(self, output, output_after(self, made.noted, value))
         made.begin()
 
 
@@ -122,10 +132,6 @@ def component_of(scheduler: str) -> type[TrainingJob]:
 def component_schedulers() -> list[str]:
     """Return the schedulers that have a component, the default first."""
     return [name for name in scheduler_names() if find_backend(name).component_module]
-
-
-def _output(component: TrainingJob, made: Construction, name: str) -> pulumi.Output[Any]:
-    return output_after(component, made.noted, lambda: made.outputs.get(name))
 
 
 def output_after(
@@ -146,17 +152,3 @@ def output_after(
     known.set_result(True)
     begun = pulumi.Output({component}, wait(), known)
     return begun.apply(lambda _: pulumi.Output.from_input(value()))
-
-
-def _as_given(opts: pulumi.ResourceOptions | None) -> pulumi.ResourceOptions:
-    """Return options as they are now: a program may change them later, or a list in them."""
-    own = pulumi.ResourceOptions.merge(None, opts)
-    own.depends_on, own.aliases = copied(own.depends_on), copied(own.aliases)
-    return own
-
-
-def _component_options(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
-    """Return the options of the component itself; the others are those of its objects."""
-    own = pulumi.ResourceOptions.merge(None, opts)
-    own.import_, own.ignore_changes, own.custom_timeouts = None, None, None
-    return own

@@ -53,15 +53,9 @@ async def wait_until(
     """
     for resource in objects:
         await resource.urn.future()
-    wait = Wait(goal, job=f"job {launch.plan.namespace}/{launch.plan.job_name}", timeout_s=timeout_s)
-    return await _poll(launch, objects[0], cluster, wait, hide)
-
-
-async def _poll(
-    launch: Launch, resource: KubernetesObject, cluster: PodReader, wait: Wait, hide: Callable[[str], str]
-) -> tuple[Look, str | None]:
-    plan, begun, variant = launch.plan, time.monotonic(), variant_of(launch.plan.options)
-    uid = launch.run.uid or await resource.uid.future()
+    plan, variant = launch.plan, variant_of(launch.plan.options)
+    wait, begun = Wait(goal, job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s), time.monotonic()
+    uid = launch.run.uid or await objects[0].uid.future()
     remembered = Remembered().with_objects(launch.observed)
     known: Mapping[str, Any] | None = launch.answer.observed or None
     note = "; an interrupt ends the wait and leaves the job running"
@@ -88,6 +82,6 @@ async def _poll(
             if turn.done or turn.failure is not None:
                 return look, turn.failure
         if turn.line:
-            pulumi.log.info(hide(turn.line) + note, resource)
+            pulumi.log.info(hide(turn.line) + note, objects[0])
             note = ""
         await asyncio.sleep(POLL_S)

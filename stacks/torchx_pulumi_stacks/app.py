@@ -43,8 +43,11 @@ def load_component(name: str, arguments: Sequence[str], root: Path) -> Any:
             f"{name!r} needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`, "
             "or describe the job in an appFile",
         ) from error
+    path, colon, function = name.rpartition(":")
     try:
-        component = get_component(_located(name, root))
+        # A file is named relative to the project.
+        is_file = colon and path.endswith(".py")
+        component = get_component(f"{root / path}:{function}" if is_file else name)
     except (ComponentNotFoundException, ComponentValidationException, OSError, ValueError, SyntaxError) as error:
         raise _refused(
             name, "component", f"{name!r}: {_first_line(error)}; `torchx builtins` lists components"
@@ -67,12 +70,6 @@ def load_component(name: str, arguments: Sequence[str], root: Path) -> Any:
 
 def _refused(job: str, key: str, message: str) -> InvalidJobError:
     return InvalidJobError(job, [Problem(key, message)])
-
-
-def _located(name: str, root: Path) -> str:
-    """Return the name of a component with an absolute path, if it names a file."""
-    path, colon, function = name.rpartition(":")
-    return f"{root / path}:{function}" if colon and path.endswith(".py") else name
 
 
 def _first_line(error: BaseException) -> str:

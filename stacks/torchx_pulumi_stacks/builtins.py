@@ -18,15 +18,6 @@ _EXTENDED: Mapping[str, str] = {"kubernetes": "torchx_pulumi.torchx_adapter.kube
 """Scheduler of TorchX to the module of its subclass, which can also build images without a Docker daemon."""
 
 
-def _forward(session_name: str, kwargs: dict[str, Any], name: str) -> Any:
-    """Make the scheduler of another package that registers this name, else TorchX's own."""
-    for found in metadata.entry_points(group=GROUP, name=name):
-        # Of two entry points with one name TorchX takes any; ours must not hide that of another package.
-        if not found.value.startswith(f"{__name__}:"):
-            return found.load()(session_name, **kwargs)
-    return make_own(name, session_name, kwargs)
-
-
 def make_own(name: str, session_name: str, kwargs: Mapping[str, Any]) -> Any:
     """Make a scheduler of TorchX's own, or the subclass of it that this package has.
 
@@ -49,7 +40,11 @@ def make_own(name: str, session_name: str, kwargs: Mapping[str, Any]) -> Any:
 
 def _forwarder(name: str) -> Callable[..., Any]:
     def create(session_name: str, **kwargs: Any) -> Any:
-        return _forward(session_name, kwargs, name)
+        for found in metadata.entry_points(group=GROUP, name=name):
+            # Of two entry points with one name TorchX takes any; ours must not hide that of another package.
+            if not found.value.startswith(f"{__name__}:"):
+                return found.load()(session_name, **kwargs)
+        return make_own(name, session_name, kwargs)
 
     create.__name__, create.__doc__ = f"create_{name}", f"Make TorchX's own `{name}`."
     return create

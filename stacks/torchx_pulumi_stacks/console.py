@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_driver() -> Driver:
-    # Its imports do not exist on Windows, where the command has a message of its own.
+    # Its imports do not exist on Windows; the command has its own message there.
     from torchx_pulumi_stacks.entrypoints import make_driver
 
     return make_driver()

@@ -84,7 +84,7 @@ class ControllerConfig:
     """true: logs of pods with Secrets are archived there too."""
     forget_after: str | None = None
     """Age at which stacks of `torchx run` are removed after they have succeeded or were cancelled, for example `30d`.
-    Unset: nothing is removed, and the controller may delete nothing."""
+    Unset: stacks stay, and the controller gets no permission to delete."""
     forget_failed_after: str | None = None
     """The same for those that failed. Unset: twice `forgetAfter`."""
     token_secret: str | None = None
@@ -114,20 +114,17 @@ def read_controller(settings: Settings, text: str | None) -> ControllerConfig | 
     """
     if text is None:
         return None
-    reader, given = _Reader(settings), _parsed(text)
+    try:
+        given = whole_numbers(json.loads(text))
+    except ValueError:
+        given = text
+    reader = _Reader(settings)
     config = reader.read(ControllerConfig, given, "controller")
     if isinstance(given, Mapping):
         rules = [Problem(settings.path(f"controller.{key}"), message) for key, message in _problems(config)]
         reader.problems += uncovered(rules, reader.problems)
     settings.problems += reader.problems
     return config
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return whole_numbers(json.loads(text))
-    except ValueError:
-        return text
 
 
 class _Reader(TypedReader):
@@ -138,11 +135,9 @@ class _Reader(TypedReader):
         self._settings = settings
 
     def refuse(self, path: str, message: str, rule: str = "") -> None:
-        """Add a problem with a key."""
         super().refuse(self._settings.path(path), message, rule)
 
     def field_path(self, path: str, name: str) -> str:
-        """Return the path of a field as the user writes it."""
         return join(path, key_of(name))
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
@@ -197,7 +192,7 @@ def _of_image(config: ControllerConfig) -> Iterator[tuple[str, str]]:
         yield "image", f"{found}; set either image (a finished one) or baseImage (one is built on it)"
     for name in BUILD_KEYS:
         if config.image and getattr(config, name):
-            yield key_of(name), "is for an image that is built from baseImage; leave it out where image is set"
+            yield key_of(name), "is for an image that is built from baseImage; leave it out if image is set"
     for key, image in (("image", config.image), ("baseImage", config.base_image)):
         try:
             parse_reference(image or "set")

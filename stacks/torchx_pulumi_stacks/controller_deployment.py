@@ -32,7 +32,7 @@ RBAC: Final = "rbac.authorization.k8s.io"
 def deploy_controller(
     config: ControllerConfig, namespace: str, image: str, pull_secret: str | None, inside: pulumi.ResourceOptions
 ) -> None:
-    """Register the objects of the controller, and export where it is.
+    """Register the objects of the controller, and export its address.
 
     Args:
         config: What is asked for.
@@ -113,8 +113,8 @@ def deployment_spec(
     namespace: str,
     image: str,
     pull_secret: str | None,
-    token_secret: Any,
-    credentials: Any,
+    token_secret: pulumi.Input[str],
+    credentials: pulumi.Input[str] | None,
 ) -> dict[str, Any]:
     """Return the spec of the Deployment.
 
@@ -123,9 +123,8 @@ def deployment_spec(
         namespace: Its namespace.
         image: Image of the container.
         pull_secret: Pull secret. None: the image needs none.
-        token_secret: Name of the Secret with the token, also as an Output.
-        credentials: Name of the Secret with the credentials of backends, also as an Output. None: no backend needs
-            any.
+        token_secret: Name of the Secret with the token.
+        credentials: Name of the Secret with the credentials of backends. None: no backend needs any.
     """
     volumes = [
         {"name": "tmp", "emptyDir": {}},

@@ -1,7 +1,7 @@
 """The image of the controller: this installation's packages on a base image, named by their content.
 
 pip installs the dependencies into a folder of this machine, in the versions that are installed here and as wheels of
-the base image's Python. The image step lays that folder on the base, so that nothing is downloaded in a build.
+the base image's Python. The image step lays that folder on the base; a build downloads nothing.
 """
 
 from __future__ import annotations
@@ -82,10 +82,11 @@ def installed_dependencies(config: ControllerConfig) -> Path:
     """Return a folder with the dependencies for the base image's Python; pip fills it once for the same versions.
 
     Raises:
-        ImageError: pip fails, for example because there is no wheel for the platform.
+        ImageError: pip fails, for example for lack of a wheel for the platform.
     """
     wanted = sorted(requirements([*config.backends, config.log_archive or "", *config.archive_allow]))
-    pins = sorted(_pins())
+    installed = [(found.metadata["Name"], found.version) for found in importlib.metadata.distributions()]
+    pins = sorted(f"{name}=={version}" for name, version in installed if name and name != NAME)
     for_python = ["--python-version", config.python_version or "", *_platforms(config.platform)]
     key = sha256("\n".join([*wanted, *pins, *for_python]).encode()).hexdigest()[:16]
     folder = cache_folder().with_name("controller") / key
@@ -105,11 +106,7 @@ def installed_dependencies(config: ControllerConfig) -> Path:
 
 
 def requirements(urls: Sequence[str]) -> Iterator[str]:
-    """Yield what the controller needs: all dependencies but those of launches, and the packages of object stores.
-
-    Args:
-        urls: Backends and archives.
-    """
+    """Yield what the controller needs: all dependencies but those of launches, and the packages of object stores."""
     for line in importlib.metadata.requires(NAME) or ():
         requirement, _, marker = line.partition(";")
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
@@ -119,13 +116,6 @@ def requirements(urls: Sequence[str]) -> Iterator[str]:
     for scheme, package in PACKAGES.items():
         if any(url.startswith(f"{scheme}://") for url in urls):
             yield package
-
-
-def _pins() -> Iterator[str]:
-    for found in importlib.metadata.distributions():
-        name = found.metadata["Name"]
-        if name and name != NAME:
-            yield f"{name}=={found.version}"
 
 
 def _platforms(platform: str | None) -> Iterator[str]:

@@ -52,7 +52,10 @@ def create_scheduler(
         docker_client: A docker-py client. None: a client for Docker's environment variables.
     """
     if "torchx.cli.main" in sys.modules:
-        _save_collections()
+        # Loading modules makes many objects and no garbage, and at its end Python searches all of them once more: a
+        # tenth of the time of a command. In other processes garbage is the business of their owner.
+        gc.set_threshold(COLLECTION_THRESHOLD)
+        atexit.register(gc.freeze)
     # The driver is used without TorchX too.
     from torchx_pulumi.torchx_adapter.plain_errors import show_plainly
 
@@ -64,13 +67,3 @@ def create_scheduler(
 
     context = AdapterContext(make_driver=make_driver, client=client)
     return PulumiScheduler(scheduler, session_name, context, docker_client=docker_client)
-
-
-def _save_collections() -> None:
-    """Let the process of a `torchx` command collect less garbage, which takes a tenth of its time otherwise.
-
-    Loading modules makes many objects and no garbage, and at its end Python searches all of them once more. In other
-    processes garbage is the business of their owner.
-    """
-    gc.set_threshold(COLLECTION_THRESHOLD)
-    atexit.register(gc.freeze)

@@ -75,15 +75,13 @@ def read_image_config(settings: Settings, root: Path) -> ImageConfig:
     given = settings.text_or_mapping("workspace")
     places = {given: ""} if isinstance(given, str) else {place: to or "" for place, to in given.items()}
     return ImageConfig(
-        workspace={_placed(place, root): to for place, to in places.items()},
+        workspace={
+            place if "://" in place else str(root / Path(place).expanduser()): to for place, to in places.items()
+        },
         ignore_rules=settings.word("ignoreRules", ("docker", "torchx")),
         builder=settings.word("builder", BUILDERS),
         **settings.values_of(ImageConfig, without=("workspace", "ignore_rules", "builder")),
     )
-
-
-def _placed(place: str, root: Path) -> str:
-    return place if "://" in place else str(root / Path(place).expanduser())
 
 
 def prepare_images(app: Any, config: ImageConfig) -> Images:

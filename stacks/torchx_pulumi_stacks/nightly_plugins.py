@@ -28,7 +28,7 @@ SOURCES = "TORCHX_PLUGINS_SOURCE"
 """Variable for the sources of plugins in TorchX nightly: 1 the namespace package, 2 entry points, 3 both."""
 
 EXTENDED = "kubernetes"
-"""TorchX's scheduler of which this package has a subclass."""
+"""TorchX's scheduler that this package extends."""
 
 _ENTRY_POINTS = 2
 _NAMESPACE = "torchx_plugins.schedulers."

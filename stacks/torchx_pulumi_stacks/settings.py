@@ -26,7 +26,6 @@ class Settings(TypedReader):
         return f"{self._config.name}:{key}"
 
     def refuse(self, path: str, message: str, rule: str = "") -> None:
-        """Add a problem with a key."""
         super().refuse(self.path(path), message, rule)
 
     def check_keys(self, known: Iterable[str]) -> None:
@@ -61,7 +60,6 @@ class Settings(TypedReader):
         return self._config.get_secret(key)
 
     def flag(self, value: Any, path: str) -> bool:
-        """Return true or false."""
         if value.lower() not in ("true", "false"):
             self.refuse(path, f"is {value!r}, must be true or false")
         return str(value).lower() == "true"
@@ -77,11 +75,10 @@ class Settings(TypedReader):
         return number
 
     def choice(self, kind: type[Enum], value: Any, path: str) -> Any:
-        """Return a member of an enum."""
         return kind(self._one_of([str(member.value) for member in kind], value, path))
 
     def word(self, key: str, allowed: Sequence[str]) -> str:
-        """Return one of some words; the first one where the key is unset or wrong."""
+        """Return one of some words; the first one if the key is unset or wrong."""
         return self._one_of(allowed, self.given(key) or allowed[0], key)
 
     def _one_of(self, words: Sequence[str], value: str, path: str) -> str:
@@ -91,7 +88,7 @@ class Settings(TypedReader):
         return words[0]
 
     def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
-        """Return a mapping; in one of texts, numbers and booleans become text."""
+        """Return a mapping. If its values are texts, numbers and booleans become text."""
         found = _structure(value)
         if not isinstance(found, Mapping):
             self.refuse(path, f"is {_kind(found)}, must be a mapping; {_how(f'{path}.NAME')}")

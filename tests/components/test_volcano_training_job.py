@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -414,6 +415,46 @@ def test_a_new_run_under_the_last_ones_name_replaces_its_object(engine: Any, fix
         engine.run(lambda: VolcanoTrainingJob("train", changed, opts))
     # Another name is a replacement by itself.
     assert asked == [["metadata", "spec"] if fixed else None]
+
+
+def test_a_replacement_says_what_the_deletion_of_the_last_run_waits_for(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    live, *_ = remember_all(engine, job)
+    live["metadata"]["deletionTimestamp"] = "2026-01-01T10:00:00Z"
+    meta = {"namespace": "default", "labels": {"volcano.sh/job-name": live["metadata"]["name"]}}
+    meta |= {"name": "train-0", "deletionGracePeriodSeconds": 30}
+    one = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}, "status": {}}
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda text, *_, **__: said.append(text))
+    answer = engine.mocks.new_resource
+
+    def slow(made: pulumi.runtime.MockResourceArgs) -> Any:
+        """Create the next job object when the deletion has said what it waits for."""
+        end = time.monotonic() + 10
+        while made.typ == JOB and not any("so far" in line for line in said) and time.monotonic() < end:
+            time.sleep(0.05)
+        return answer(made)
+
+    monkeypatch.setattr(engine.mocks, "new_resource", slow)
+    with cluster_for_tests(cluster(live, one)):
+        engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"}, on_running_change="replace")))
+    (line,) = [line for line in said if "so far" in line]
+    assert line.startswith(f"deleting Job default/{live['metadata']['name']}, 1 s so far: waiting for 1 pod to end")
+
+
+def test_preview_shows_the_change_and_not_the_digests_of_the_note_about_it(engine: Any) -> None:
+    hidden: dict[str, Any] = {}
+
+    def note(registered: pulumi.ResourceTransformationArgs) -> None:
+        hidden[registered.type_] = registered.opts.hide_diffs
+
+    opts = pulumi.ResourceOptions(transformations=[note])
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args(), opts))
+    assert (hidden[STASH], hidden[JOB]) == (["input", "output"], None)
 
 
 def test_under_ignore_a_pod_of_another_component_is_not_taken_for_ours(engine: Any) -> None:

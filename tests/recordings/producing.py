@@ -36,7 +36,6 @@ from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob, make_request
 from torchx_pulumi.torchx_adapter.launch import prepare_app
-from torchx_pulumi.torchx_adapter.run_opts import run_options
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.prerendered import register_app
@@ -44,6 +43,7 @@ from torchx_pulumi_stacks.engine.work_dir import WorkDir, place_key
 
 from tests.recordings.engine import UID, run_program
 from tests.recordings.jobs import ProgramJob, TorchxJob
+from tests.unit.torchx_adapter.run_options import run_options
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 STAMPS = {"launched_at": "2026-01-02T03:04:05+00:00", "observed_at": "2026-01-02T03:04:05Z"}
@@ -213,7 +213,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     entry = replace(order.app_entry, owner=None)
     if job.ambient is not None:
         entry = replace(entry, ambient_kubeconfig=job.ambient[0], ambient_context=job.ambient[1])
-    ready = plan_registration(replace(order, entry=entry, state=replace(order.state, digests=job.digests)), NOW)
+    ready = plan_registration(replace(order, entry=entry, state=replace(order.state, digests=job.digests)))
     index.add(entry)
     index.observe(entry, lambda _: observation_of(entry))
     launched = replace(entry, stage=Stage.LAUNCHED, uid=UID)

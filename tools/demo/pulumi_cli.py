@@ -20,6 +20,9 @@ from tools.demo.telling import quote, say
 ROOT: Final = Path(__file__).resolve().parents[2]
 STACK: Final = "demo"
 MCAD_STACK: Final = "demo-mcad"
+SAID_BEFORE: Final = ("from $PATH at", "a stand-in for the official one")
+"""Parts of lines about the provider, which the demo names once itself."""
+
 STOP_WAIT_S: Final = 30
 """How long an interrupted command may take to end by itself."""
 
@@ -41,6 +44,12 @@ class PulumiCli:
             **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}),
         }
         """What the environment of a command has beside the caller's own."""
+
+    @property
+    def shell_settings(self) -> dict[str, str]:
+        """What a shell needs for looking around: `torchx` and `torchx-pulumi` of this checkout are on its PATH."""
+        path = os.pathsep.join([str(ROOT / ".venv" / "bin"), self.settings.get("PATH", os.environ.get("PATH", ""))])
+        return {**self.settings, "PATH": path}
 
     @property
     def project(self) -> Path:
@@ -82,7 +91,7 @@ class PulumiCli:
         content = (yaml.safe_load(stack_file.read_text("utf-8")) if stack_file.exists() else None) or {}
         content["config"] = {**content.get("config", {}), **{f"torchx:{key}": value for key, value in config.items()}}
         stack_file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
-        lines = [f"export {name}={shlex.quote(value)}" for name, value in self.settings.items()]
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in self.shell_settings.items()]
         (self.folder / "env.sh").write_text("\n".join([*lines, f"cd {shlex.quote(str(self.project))}"]) + "\n", "utf-8")
 
     def run(self, *words: str, quiet: bool = False) -> None:
@@ -98,8 +107,7 @@ class PulumiCli:
 
         def take(line: str) -> None:
             lines.append(line)
-            # Which provider it is was said before, once.
-            if not quiet and line.strip() and "from $PATH at" not in line:
+            if not quiet and line.strip() and not any(text in line for text in SAID_BEFORE):
                 quote("pulumi", line)
 
         code = run_command([*command, "--non-interactive", "--color", "never"], self.project, self.settings, take)

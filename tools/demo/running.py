@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.status import JobState
+from torchx_pulumi.model.status import JobState, JobStatus
 
 from tools.bootstrap import pulumi_environment
 from tools.demo.errors import DemoError
@@ -23,6 +23,9 @@ from tools.demo.pulumi_cli import ROOT, PulumiCli
 from tools.demo.target import SCRIPT, Job, Target
 from tools.demo.telling import say, show
 from tools.demo.watching import Watch, describe
+
+QUIET: Final = ("--suppress-progress", "--suppress-outputs")
+"""Flags of all commands that change something: the outputs are shown once, by themselves."""
 
 RESOURCES: Final = ("--cpu", "1", "--memMB", "2000", "--env", "OMP_NUM_THREADS=1")
 """Two replicas of this fit on a node of two cores, since a part of each is left to the node; a thread for each rank."""
@@ -76,17 +79,23 @@ def run(find_target: Callable[[], Target], wishes: Wishes) -> None:
     if pulumi.exists:
         say("an earlier demo was left running: clearing it first")
         clear(pulumi)
+    ended: list[str] = []
     with cleaned_up(pulumi, target, keep=wishes.keep):
         for job in target.jobs:
-            launch_and_follow(pulumi.of(job.stack), target, wishes, job)
+            status = launch_and_follow(pulumi.of(job.stack), target, wishes, job, shows_outputs=not ended)
+            ended.append(f"{job.scheduler} {status.state.value}")
     if wishes.keep:
-        explain_how_to_look(pulumi)
-    else:
-        say("done; nothing is left running")
+        explain_how_to_look(pulumi, target)
+    left = "stacks and cluster are left running" if wishes.keep else "nothing is left running"
+    say(f"passed: {', '.join(ended)}; {left}")
 
 
-def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes, job: Job) -> None:
-    """Run a job through the stack program and show all there is to see."""
+def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes, job: Job, *, shows_outputs: bool) -> JobStatus:
+    """Run a job through the stack program, show what happens, and return how it ended.
+
+    Raises:
+        DemoError: The job did not succeed, or a step failed.
+    """
     arguments = ["-j", f"2x{wishes.processes}", "--script", SCRIPT, "--image", target.image, *RESOURCES]
     component = torch_component()
     say(f"the job, on {job.scheduler}: torchx component {component} {' '.join(arguments)}")
@@ -99,8 +108,8 @@ def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes, job: Jo
             "createNamespace": target.create_namespace,
         }
     )
-    pulumi.run("preview", "--suppress-progress")
-    pulumi.run("up", "--yes", "--skip-preview", "--suppress-progress")
+    pulumi.run("preview", *QUIET)
+    pulumi.run("up", "--yes", "--skip-preview", *QUIET)
     app = pulumi.outputs()["torchx"]["app"]
     kubeconfig = str(target.kubeconfig) if target.kubeconfig else None
     namespace, _, job_name = str(app["id"]).partition(":")
@@ -111,11 +120,13 @@ def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes, job: Jo
         try_to(lambda: describe(watch.status()), "the job's status")
         raise
     describe(status)
-    pulumi.run("refresh", "--yes", "--skip-preview", "--run-program", "--suppress-progress")
-    say("$ pulumi stack output --json")
-    show(json.dumps(pulumi.outputs(), indent=2))
+    pulumi.run("refresh", "--yes", "--skip-preview", "--run-program", *QUIET)
+    if shows_outputs:
+        say("$ pulumi stack output --json")
+        show(json.dumps(pulumi.outputs(), indent=2))
     if status.state is not JobState.SUCCEEDED:
         raise DemoError(f"the job ended {status.state.value} ({status.reason.value}): {status.message}")
+    return status
 
 
 def torch_component() -> str:
@@ -144,7 +155,7 @@ def clear(pulumi: PulumiCli) -> None:
     """Destroy what the stacks made, and forget the stacks."""
     for stack in pulumi.stacks():
         try_to(partial(stack.run, "cancel", "--yes", quiet=True), None)
-        stack.run("destroy", "--yes", "--skip-preview", "--suppress-progress")
+        stack.run("destroy", "--yes", "--skip-preview", *QUIET)
         stack.run("stack", "rm", "--yes", quiet=True)
     shutil.rmtree(pulumi.folder, ignore_errors=True)
 
@@ -158,18 +169,24 @@ def try_to(act: Callable[[], Any], what: str | None) -> None:
             say(f"{what} could not be cleaned up or read: {error}")
 
 
-def explain_how_to_look(pulumi: PulumiCli) -> None:
+def explain_how_to_look(pulumi: PulumiCli, target: Target) -> None:
     """Say what can be done with a demo that was left running."""
+    run = (
+        f"torchx run -s pulumi_volcano -cfg queue=default --workspace '' utils.echo --image {target.image} --msg hello"
+    )
     show(
         f"""
 The stacks and their cluster are left as they are. To look around, in a shell:
 
-  source {pulumi.folder}/env.sh            # kubeconfig, Pulumi, and its project as the current folder
+  source {pulumi.folder}/env.sh            # kubeconfig, Pulumi, torchx, and the project as the current folder
   pulumi stack ls                          # the stacks, one a job
   pulumi stack output --json               # what a dashboard reads
   pulumi up                                # no change: the job keeps its uid and is not run again
   pulumi config set rerun 2 && pulumi up   # runs the job again, on purpose
   kubectl get vcjob,appwrapper,pod -A      # if you have kubectl
+  {run}
+
+Image that its pods can pull: {target.image}
 
 To stop: cd {ROOT} && make demo ARGS=--stop
 """

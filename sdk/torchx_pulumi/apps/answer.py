@@ -34,11 +34,11 @@ class StackChange:
     uid: str
     """Uid of the run's job object. A stack of another run is not changed."""
     look: Look | None = None
-    """What was read of the run. None: nothing was."""
+    """What was read of the run. None: it was not looked at."""
     observed: Mapping[str, Any] | None = None
-    """An observation that was made earlier and is not in the stack yet. None: no such observation."""
+    """An earlier observation that the stack lacks. None: the look alone counts."""
     request: Requested | None = None
-    """A request to note. None: nothing was requested."""
+    """A request to note. None: no request."""
 
     def apply(self, before: Answer) -> Answer:
         """Return what the stack says after the change; `before` itself if it changes nothing."""

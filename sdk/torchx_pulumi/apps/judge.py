@@ -24,7 +24,7 @@ TAKEN_AWAY = (Reason.EVICTED, Reason.PREEMPTED, Reason.NODE_LOST)
 
 
 class Weight(IntEnum):
-    """What an observation rests on. Of one attempt, a heavier one is never replaced by a lighter one."""
+    """What an observation rests on. Within an attempt, a lighter one never replaces a heavier one."""
 
     ACTIVE = 0
     """The run goes on, or its objects do not say how it stands."""
@@ -68,7 +68,7 @@ def may_depend_on_request(look: Look) -> bool:
 
 
 def latest(one: Mapping[str, Any], other: Mapping[str, Any], requested: Requested | None = None) -> Mapping[str, Any]:
-    """Return which of two observations of one app says more, by the rule of `judge`; the first if both do.
+    """Return the observation of two that says more by the rule of `judge`, the first if both say the same.
 
     Of two runs it is that of the later one, by the time at which the API server made the job object. `requested` is the
     last request to cancel or resume the app: a run that was resumed is not cancelled any more.
@@ -114,7 +114,7 @@ def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] |
 
 
 def _cancelled(look: Look, status: JobStatus, cancel: Requested) -> JobStatus:
-    """Return the status of a run whose cancellation was requested, and whose job object exists."""
+    """Return the status of a run that was asked to stop and whose job object exists."""
     noted = replace(status, reason=Reason.CANCELLED, message=cancel.words, diagnoses=())
     if status.phase in look.variant.cancelled_phases:
         # An end that pods showed before wins over a phase that only says that the object is deleted.
@@ -129,7 +129,7 @@ def _cancelled(look: Look, status: JobStatus, cancel: Requested) -> JobStatus:
 
 
 def _is_before_resume(look: Look, status: JobStatus, resume: Requested) -> bool:
-    """Return whether a suspended run is as it was when it was asked to resume it."""
+    """Return whether a suspended run has not changed since it was asked to resume."""
     control = look.variant.control
     if control is None or not control.is_suspended(status.phase):
         return False
@@ -181,7 +181,7 @@ def _stays(
 
 
 def was_resumed(observed: Mapping[str, Any], request: Requested | None) -> bool:
-    """Return whether an observation shows a suspended run as it was before it was asked to resume it."""
+    """Return whether an observation shows a suspended run before it was asked to resume."""
     if request is None or request.action is not RequestedAction.RESUME or not _is_suspended(observed):
         return False
     return _version(observed) <= version_number(request.resource_version)

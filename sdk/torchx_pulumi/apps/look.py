@@ -22,9 +22,9 @@ class Remembered:
     """The objects of a run before they were deleted: evidence of its end, kept until the end is written."""
 
     last: Manifest | None = None
-    """The job object as it was seen last. None: not seen."""
+    """The job object as last seen. None: not seen."""
     whole: Manifest | None = None
-    """The job object as it was seen last without a deletionTimestamp. None: not seen."""
+    """The job object as last seen without a deletionTimestamp. None: not seen."""
     pods: Mapping[str, Manifest] = field(default_factory=dict)
     """Pods that had ended before they got a deletionTimestamp, by name."""
     since: Manifest | None = None
@@ -90,7 +90,7 @@ class Look:
     def resource_version(self) -> str | None:
         """Return the version that orders looks at one run. None: not known.
 
-        It is that of the job object; where the end comes from the pods of a PodGroup, that of the list of pods.
+        It is that of the job object, or that of the list of pods if a run ends by its pods.
         """
         if self.objects is None or self.objects.job_object is None:
             return None
@@ -99,12 +99,12 @@ class Look:
 
     @property
     def lacks_pods(self) -> bool:
-        """Return whether the end of the run comes from its pods, and these may not be read."""
+        """Return whether the run ends by its pods and the user may not read them."""
         seen = self.objects is not None and self.objects.job_object is not None
         return seen and self.variant.ends_by_pods and self.objects is not None and self.objects.pods is None
 
     def by_absence(self, status: JobStatus) -> bool:
-        """Return whether a run counts as failed because a pod is gone whose end was not seen."""
+        """Return whether a run counts as failed only because a pod vanished before its end was seen."""
         if not self.variant.makes_pods or status.state is not JobState.FAILED:
             # A controller says that the run failed. It may have removed the pods since.
             return False
@@ -113,7 +113,7 @@ class Look:
 
     @cached_property
     def status(self) -> JobStatus | None:
-        """Return the status by the objects, or by those that are remembered. None: neither says anything."""
+        """Return the status by the objects, else by remembered ones. None: neither says how the run stands."""
         if self.objects is None:
             return None
         going = self.gone or is_being_deleted(self.objects.job_object)
@@ -136,7 +136,7 @@ class Look:
         return seen
 
     def _as_gone(self, before: Manifest) -> Manifest:
-        """Return a PodGroup as it is while it goes, so that pods that are gone with it are no failure."""
+        """Return a PodGroup as if it were being deleted, so that pods that went with it do not count as failed."""
         if not self.variant.makes_pods or is_being_deleted(before):
             return before
         return {**before, "metadata": {**before["metadata"], "deletionTimestamp": self.at.isoformat()}}
@@ -145,7 +145,7 @@ class Look:
         return self.variant.read_status(objects, self.at)
 
     def _with_remembered_pods(self, objects: ObservedObjects, *, missing: bool) -> ObservedObjects:
-        """Return objects in which pods that had ended are as they were then; `missing` adds those that are gone."""
+        """Return objects with ended pods as they were at their end; `missing` adds pods that are gone."""
         if objects.pods is None or not self.remembered.pods:
             return objects
         ended = self.remembered.pods
@@ -159,14 +159,14 @@ class Look:
             pods += [
                 pod
                 for name, pod in sorted(ended.items())
-                # Those of replicas that were given up are no part of the run any more.
+                # Replicas that were given up do not belong to the run any more.
                 if name not in present and (name in expected or not expected)
             ]
         return replace(objects, pods=tuple(pods))
 
 
 def _is_older(found: Manifest, known: Manifest | None) -> bool:
-    """Return whether an object is as it was before it, or another one of its name, was seen. False: not known."""
+    """Return whether an object is older than the known one of its name. False: unknown."""
     now, before = (version_number(text_at(one, "metadata", "resourceVersion")) for one in (found, known))
     return 0 <= now < before
 

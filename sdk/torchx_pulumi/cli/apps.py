@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx_pulumi.log_archive import check_archive_url
-from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_arguments
 from torchx_pulumi.runs.handle import read_handle
 
 if TYPE_CHECKING:
     from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
-Commands = Any
-"""What argparse returns of `add_subparsers`."""
+Command = Callable[[argparse.Namespace], int]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def add_apps(commands: Commands) -> None:
+def add_apps(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands."""
     cancel = _add(commands, "cancel", cancel_command, "stop an app; its resources come free, its record stays")
     resume = _add(commands, "resume", resume_command, "let a cancelled app run again (Volcano)")
-    delete = _add(commands, "delete", delete_command, "delete an app, its stack and its record")
+    delete = _add(commands, "delete", delete_command, "delete apps, their stacks and their records", many=True)
     for each in (cancel, resume, delete):
         each.add_argument(
             "--take-over",
@@ -48,23 +48,31 @@ def add_apps(commands: Commands) -> None:
     which.add_argument(
         "--attempt", type=int, metavar="N", help="the N-th run of the replica whose log is kept, the oldest is 1"
     )
-    log.add_argument("--archive", metavar="URL", help="archive to ask where the pod is gone; default: the launch's own")
+    log.add_argument("--archive", metavar="URL", help="archive to ask if the pod is gone; default: the launch's own")
     log.add_argument("--run", metavar="UID", help="archived run with this uid of its job object, or its beginning")
     log.add_argument("--tail", type=int, metavar="N", help="only so many lines of the end")
     log.add_argument("--follow", "-f", action="store_true", help="go on until the app has ended")
     log.add_argument("--no-timestamps", action="store_true", help="lines without the time of their writing")
 
 
-def _add(commands: Commands, name: str, command: Any, text: str) -> argparse.ArgumentParser:
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    command: Command,
+    text: str,
+    *,
+    many: bool = False,
+) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
-    parser.add_argument("handle", metavar="HANDLE", help="app handle, for example pulumi_volcano://torchx/default:app")
+    about = "app handle, for example pulumi_volcano://torchx/default:app" + ("; repeatable" if many else "")
+    parser.add_argument("handle", metavar="HANDLE", help=about, nargs="+" if many else None)
     parser.set_defaults(command=command)
     return parser
 
 
 def cancel_command(arguments: argparse.Namespace) -> int:
     """Stop an app."""
-    scheduler, app_id = _scheduler(arguments)
+    scheduler, app_id = _scheduler(arguments, arguments.handle)
     if not scheduler.exists(app_id):
         _say(f"app {app_id!r} not found; nothing to cancel")
         return 0
@@ -75,26 +83,46 @@ def cancel_command(arguments: argparse.Namespace) -> int:
 
 def resume_command(arguments: argparse.Namespace) -> int:
     """Let a cancelled app run again."""
-    scheduler, app_id = _scheduler(arguments)
+    scheduler, app_id = _scheduler(arguments, arguments.handle)
     scheduler.resume(app_id, take_over=arguments.take_over)
     _say(f"{app_id}: asked to run again")
     return 0
 
 
 def delete_command(arguments: argparse.Namespace) -> int:
-    """Delete an app."""
-    scheduler, app_id = _scheduler(arguments)
-    known = scheduler.exists(app_id)
-    scheduler.delete(
-        app_id, forget_unreachable=arguments.forget_unreachable, take_over=arguments.take_over, progress=_say
-    )
-    _say(f"{app_id}: deleted" if known else f"app {app_id!r} not found; nothing to delete")
+    """Delete apps, one after the other. An error of one is reported at the end and does not keep the others.
+
+    Raises:
+        TorchxPulumiError: A handle is wrong, and nothing was deleted; or an app could not be deleted.
+    """
+    targets: list[tuple[PulumiScheduler, str]] = []
+    problems: list[Problem] = []
+    errors: list[str] = []
+    for handle in dict.fromkeys(arguments.handle):
+        try:
+            targets.append(_scheduler(arguments, handle))
+        except InvalidJobError as error:
+            problems += error.problems
+    if problems:
+        raise invalid_arguments(*problems)
+    for scheduler, app_id in targets:
+        try:
+            known = scheduler.exists(app_id)
+            scheduler.delete(
+                app_id, forget_unreachable=arguments.forget_unreachable, take_over=arguments.take_over, progress=_say
+            )
+        except TorchxPulumiError as error:
+            errors.append(str(error))
+            continue
+        _say(f"{app_id}: deleted" if known else f"app {app_id!r} not found; nothing to delete")
+    if errors:
+        raise TorchxPulumiError("\n".join(errors))
     return 0
 
 
 def log_command(arguments: argparse.Namespace) -> int:
     """Print a log."""
-    scheduler, app_id = _scheduler(arguments)
+    scheduler, app_id = _scheduler(arguments, arguments.handle)
     now = datetime.now().astimezone()
     given = {
         "log_containers": arguments.container,
@@ -103,7 +131,7 @@ def log_command(arguments: argparse.Namespace) -> int:
         "log_archive": arguments.archive,
     }
     if arguments.archive is not None and (problems := check_archive_url(arguments.archive, "--archive")):
-        raise invalid_job("log", problems)
+        raise invalid_arguments(*problems)
     options = {key: value for key, value in given.items() if value is not None}
     run = arguments.run
     targets = scheduler.logs.replicas(app_id, *_replica(arguments.replica), options=options, run=run)
@@ -149,7 +177,7 @@ def read_time(option: str, text: str | None, now: datetime) -> datetime | None:
         return datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (ValueError, OverflowError):
         message = f"is {text!r}, must be a time like 2026-01-31T12:00:00+01:00, or a duration like 90s, 10m, 2h, 1d"
-        raise invalid_job("log", [Problem(option, message)]) from None
+        raise invalid_arguments(Problem(option, message)) from None
 
 
 def _replica(text: str | None) -> tuple[str | None, int | None]:
@@ -157,23 +185,23 @@ def _replica(text: str | None) -> tuple[str | None, int | None]:
         return None, None
     role, slash, number = text.partition("/")
     if slash and not number.isdecimal():
-        raise invalid_job("log", [Problem("replica", f"is {text!r}, must be ROLE or ROLE/N")])
+        raise invalid_arguments(Problem("replica", f"is {text!r}, must be ROLE or ROLE/N"))
     return role, int(number) if slash else None
 
 
-def _scheduler(arguments: argparse.Namespace) -> tuple[PulumiScheduler, str]:
+def _scheduler(arguments: argparse.Namespace, text: str) -> tuple[PulumiScheduler, str]:
     """Return the scheduler and the app id that a handle names.
 
     Raises:
         InvalidJobError: It is not a handle, or of another scheduler; or TorchX is not installed.
     """
-    handle = read_handle(arguments.handle)
+    handle = read_handle(text)
     try:
         from torchx_pulumi.torchx_adapter.context import AdapterContext
         from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
     except ImportError as error:
-        text = f"this command needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`"
-        raise invalid_job("handle", [Problem("torchx", text)]) from error
+        message = f"this command needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`"
+        raise invalid_arguments(Problem("torchx", message)) from error
     adapter_context = arguments.adapter_context or AdapterContext(make_driver=arguments.make_driver)
     return PulumiScheduler(handle.scheduler, handle.session, adapter_context), handle.app_id
 

@@ -31,7 +31,7 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "controller",
         help="watch clusters and keep stack outputs current",
         description="Watch clusters and write what happens to the apps of Pulumi backends into their stack outputs. "
-        "SIGTERM and Ctrl-C end it within 5 s; nothing is stored but in the stacks, so it may be started and killed at "
+        "SIGTERM and Ctrl-C end it within 5 s; all state is in the stacks, so it may be started and killed at "
         "any time, and more than one may run.",
     )
     controller.add_argument(
@@ -121,13 +121,13 @@ def _add_pages(controller: argparse.ArgumentParser) -> None:
 
 
 def controller_command(arguments: argparse.Namespace) -> int:
-    """Run a controller until a signal; 0, also where it was stopped."""
+    """Run a controller until a signal; return 0."""
     stop, checked = threading.Event(), threading.Event()
 
     def end(*_: object) -> None:
         stop.set()
         if not checked.is_set():
-            # Nothing is written yet, and a backend that is checked may not answer for a minute.
+            # The start has written nothing, and a backend that is checked may not answer for a minute.
             os._exit(0)
 
     # Before all else: the first process of a container has no default action for SIGTERM.
@@ -252,14 +252,13 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
 
 
 class _Reported(logging.Handler):
-    """Passes what the packages log on to the reporter: of watches everything, of others warnings."""
+    """Passes log records on to the reporter: all records of watches, warnings of other modules."""
 
     def __init__(self, reporter: Reporter) -> None:
         super().__init__()
         self._reporter = reporter
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Report a record."""
         if record.levelno >= logging.WARNING or record.name == "torchx_pulumi.kube.object_watch":
             self._reporter.line(record.getMessage())
 

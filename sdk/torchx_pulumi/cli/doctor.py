@@ -10,7 +10,7 @@ from functools import partial
 from torchx_pulumi.schedulers.registry import scheduler_names
 
 EXIT_PROBLEM = 1
-"""Exit code where something is not as a launch needs it."""
+"""Exit code if a launch lacks something."""
 
 
 def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,7 +18,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     doctor = commands.add_parser(
         "doctor",
         help="check that everything exists that a launch needs",
-        description="Check this machine and the cluster; nothing is changed. Exit code 1 where there is a problem.",
+        description="Check this machine and the cluster, without a change. Exit code 1 if there is a problem.",
     )
     doctor.add_argument("--scheduler", choices=scheduler_names(), help="default: whichever the cluster has")
     doctor.add_argument("--queue", help="Volcano queue; default: default")
@@ -34,7 +34,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def doctor_command(arguments: argparse.Namespace) -> int:
-    """Run the checks and print what they found; 1 where there is a problem."""
+    """Run the checks and print their findings; return 1 if there is a problem."""
     from torchx_pulumi.doctor import DoctorClients, DoctorScope, examine, finding_values, to_lines
     from torchx_pulumi.doctor.machine import run_program
     from torchx_pulumi.kube import KubernetesCluster

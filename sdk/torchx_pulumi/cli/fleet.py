@@ -57,14 +57,14 @@ def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     view.add_argument(
         "--watch",
         action="store_true",
-        help="keep the table on the terminal up to date until Ctrl-C; where the output is no terminal, print a line "
+        help="keep the table on the terminal up to date until Ctrl-C; in a pipe or a file, print a line "
         "for each change",
     )
     fleet.set_defaults(command=fleet_command)
 
 
 def fleet_command(arguments: argparse.Namespace) -> int:
-    """Print a fleet; 0 also where single stacks or clusters could not be read, which is said."""
+    """Print a fleet; return 0 also if single stacks or clusters could not be read, which are named."""
     from torchx_pulumi.fleet.collect import read_fleet
     from torchx_pulumi.fleet.collect.selection import read_selection
     from torchx_pulumi.fleet.render import to_html, to_json, to_prometheus, to_table

@@ -28,7 +28,7 @@ LIST_EVERY_S = 2.0
 """Time between two listings of the stacks."""
 
 LIST_EVERY_CLI_S = 30.0
-"""The same where the backend tells no versions, so that each listing reads every stack."""
+"""The same if the backend has no versions, so that each listing reads every stack."""
 
 TICK_S = 1.0
 """Time after which ages are updated."""
@@ -62,7 +62,7 @@ class TableView:
         clock = fleet.read_at.astimezone().strftime("%H:%M:%S")
         ended = sum(row.state.terminal for row in fleet.rows)
         apps = "1 app" if len(fleet.rows) == 1 else f"{len(fleet.rows)} apps"
-        foot = f"{clock}  {apps}, of which {len(fleet.rows) - ended} not ended; Ctrl-C ends the watch"
+        foot = f"{clock}  {apps}, {len(fleet.rows) - ended} not ended; Ctrl-C ends the watch"
         self._screen.draw(screen_lines(fleet, [*self._notes, *notes, foot], width=size[0], height=size[1]), size)
 
     def say(self, text: str) -> None:
@@ -95,11 +95,16 @@ class LineView:
         self._file = file
         self._changes = ChangeLines()
         self._noted: set[str] = set()
+        self._is_begun = False
 
     def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:
         """Print what changed; problems, each when it begins, on stderr."""
         self._file.writelines(f"{text}\n" for text in self._changes.of(fleet, others))
         self._file.flush()
+        if not fleet.rows and not self._is_begun:
+            which = f"none of the {len(others)} apps matches" if others else "there are no apps yet"
+            self.say(f"{which}; a line follows for each that does")
+        self._is_begun = True
         problems = {f"cluster {name} not reached: {why}" for name, why in fleet.unreachable.items()}
         problems |= {f"stack {item.stack} cannot be read: {item.why}" for item in fleet.broken}
         problems |= {*notes, *fleet.warnings}
@@ -243,7 +248,6 @@ class _Messages(logging.Handler):
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a message."""
         self._say(record.getMessage())
 
 

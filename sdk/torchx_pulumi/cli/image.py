@@ -6,17 +6,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.errors import Problem, invalid_arguments
 
-Commands = Any
-"""What argparse returns of `add_subparsers`."""
+Command = Callable[[argparse.Namespace], int]
 
 
-def add_image(commands: Commands) -> None:
+def add_image(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands."""
     image = commands.add_parser("image", help="plan or push a patched image")
     actions = image.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -38,7 +37,13 @@ def add_image(commands: Commands) -> None:
     )
 
 
-def _add_patch(actions: Commands, name: str, command: Any, text: str, description: str) -> None:
+def _add_patch(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    command: Command,
+    text: str,
+    description: str,
+) -> None:
     patch = actions.add_parser(name, help=text, description=description)
     patch.add_argument("base", metavar="BASE", help="image to patch, for example python:3.12 or one with @sha256:...")
     patch.add_argument(
@@ -105,7 +110,7 @@ def _patch_options(arguments: argparse.Namespace) -> dict[str, Any]:
     workspace = read_workspaces(arguments.workspace or ["."], problems)
     build_args = read_build_args(arguments.build_arg, os.environ, problems)
     if problems:
-        raise invalid_job("image", problems)
+        raise invalid_arguments(*problems)
     return {
         "base": arguments.base,
         "workspace": workspace,
@@ -180,7 +185,7 @@ def _row(name: str, value: str) -> str:
     return f"{name:<11}{value}"
 
 
-def _print(values: Any) -> None:
+def _print(values: object) -> None:
     sys.stdout.write((values if isinstance(values, str) else json.dumps(values, indent=2)) + "\n")
     sys.stdout.flush()
 

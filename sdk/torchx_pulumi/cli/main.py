@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx_pulumi.cli.apps import add_apps
 from torchx_pulumi.cli.controller import add_controller
@@ -14,12 +14,13 @@ from torchx_pulumi.cli.doctor import add_doctor
 from torchx_pulumi.cli.fleet import add_fleet
 from torchx_pulumi.cli.image import add_image
 from torchx_pulumi.cli.program import add_program
-from torchx_pulumi.model.errors import DeployError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.model.errors import DeployError, Problem, TorchxPulumiError, invalid_arguments
 from torchx_pulumi.planning.platforms import check_platform
 from torchx_pulumi.schedulers.registry import scheduler_names
 
 if TYPE_CHECKING:
     from torchx_pulumi.runs.driver import Driver
+    from torchx_pulumi.torchx_adapter.context import AdapterContext
 
 EXIT_INVALID = 2
 """Exit code of a mistake in the command line or in the job."""
@@ -29,7 +30,10 @@ EXIT_INTERRUPTED = 130
 
 
 def main(
-    argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver] | None = None, adapter_context: Any = None
+    argv: Sequence[str] | None = None,
+    *,
+    make_driver: Callable[[], Driver] | None = None,
+    adapter_context: AdapterContext | None = None,
 ) -> int:
     """Run a command; return its exit code.
 
@@ -99,24 +103,24 @@ def read_option_words(words: Sequence[str]) -> dict[str, str]:
             problems.append(Problem("--option", f"gives {key} twice; remove one"))
         options[key] = value
     if problems:
-        raise invalid_job("unnamed", problems)
+        raise invalid_arguments(*problems)
     return options
+
+
+class _ShowVersion(argparse.Action):
+    """Prints the version, which takes longer to find than the rest of the parser."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"torchx-pulumi {version('torchx-pulumi')}")  # noqa: T201
+        parser.exit()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torchx-pulumi", description="TorchX training jobs on Kubernetes.")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the version and end")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_render(commands)
-    add_apps(commands)
-    add_program(commands)
-    add_fleet(commands)
-    add_image(commands)
-    add_controller(commands)
-    add_doctor(commands)
-    return parser
-
-
-def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     render = commands.add_parser("render", help="print the manifest of an AppDef file as YAML")
     render.add_argument(
         "--scheduler", required=True, help=f"scheduler that runs the job: {' or '.join(scheduler_names())}"
@@ -127,3 +131,10 @@ def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     render.add_argument("file", metavar="FILE", help="AppDef file, YAML or JSON")
     render.set_defaults(command=render_command)
+    add_apps(commands)
+    add_program(commands)
+    add_fleet(commands)
+    add_image(commands)
+    add_controller(commands)
+    add_doctor(commands)
+    return parser

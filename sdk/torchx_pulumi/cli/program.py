@@ -18,7 +18,7 @@ def add_program(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Write a Pulumi project that continues an app that `torchx run` launched; its uid stays.",
     )
     program.add_argument("handle", metavar="HANDLE", help="app handle, as `torchx run` printed it")
-    program.add_argument("--to", required=True, metavar="FOLDER", help="folder to write; created where it is absent")
+    program.add_argument("--to", required=True, metavar="FOLDER", help="folder to write; created if it is absent")
     program.set_defaults(command=program_command)
 
 

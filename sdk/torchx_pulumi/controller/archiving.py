@@ -37,13 +37,13 @@ NEW_S, URGENT_S = -1e6, -2e6
 """Delays of copies that were not tried yet, and of those whose pod is being deleted: they come first."""
 
 REFUSED_S = 300.0
-"""Time until a log is tried again that the credentials may not read."""
+"""Time until a log that the credentials may not read is tried again."""
 
 TRIES_AFTER_DELETION = 3
-"""Failures after which a log counts as lost whose pod is gone."""
+"""Failures after which the log of a deleted pod counts as lost."""
 
 MOST_INDEXED = 2000
-"""Jobs of which it is kept in memory what their archive has."""
+"""Jobs whose archived runs are kept in memory."""
 
 ADVICE = "; --archive-limit of the controller changes it"
 
@@ -145,7 +145,7 @@ class LogArchiver:
             self.reporter.once(f"archive error {app.app_id}", text)
 
     def stop(self, timeout_s: float) -> None:
-        """End; what is not copied by then is copied after the next start, as long as the pod exists."""
+        """End. The next start copies the rest, as long as the pods exist."""
         for queue in self._queues.values():
             queue.close()
         self._stop.set()
@@ -154,7 +154,7 @@ class LogArchiver:
             thread.join(max(end - time.monotonic(), 0.0))
 
     def wait_until_idle(self, timeout_s: float) -> bool:
-        """Wait until every log that can be copied now is copied; return whether that is so."""
+        """Wait until every log that can be copied now is copied; return whether all are."""
         return wait_until(lambda: not any(queue.pending() for queue in self._queues.values()), self._stop, timeout_s)
 
     def is_copying(self, uid: str) -> bool:
@@ -219,7 +219,7 @@ class LogArchiver:
         elif named is None:
             why = "the log_archive that the launch named is not allowed (--archive-allow)"
         else:
-            why = "its job object does not show the label of its launch, so that its log_archive does not count"
+            why = "its job object does not show the label of its launch, so its log_archive does not count"
         if own is not None and (self.rules.secret_pods or not has_secrets(pod)):
             if app.log_archive is not None:
                 words = f"{app.app_id}: its logs go to {without_password(own)}: {why}"

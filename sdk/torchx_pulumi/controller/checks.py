@@ -1,4 +1,4 @@
-"""Checks before a controller starts, and the clusters that it watches. All problems are reported at once."""
+"""Checks of a controller's options before it starts. All problems are reported at once."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def check_retention(
     ]
     if after is None:
         needs = {"--forget-failed-after": failed_after is not None, "--dry-run": dry_run}
-        text = "there is no --forget-after, without which nothing is forgotten; give an age, or leave this out"
+        text = "it needs --forget-after; give an age, or leave this out"
         problems += [Problem(option, text) for option, is_given in needs.items() if is_given]
     if dry_run and not once:
         problems.append(Problem("--dry-run", "it shows what would be forgotten now, and ends; give --once with it"))
@@ -150,7 +150,7 @@ def read_age(text: str) -> timedelta | None:
 
 
 def check_permissions(name: str, cluster: Cluster, namespaces: Sequence[str]) -> list[Problem]:
-    """Return what is not permitted that forgetting needs in a cluster. A cluster that does not answer has no problem.
+    """Return the permissions that forgetting lacks in a cluster. A cluster that does not answer has no problem.
 
     Args:
         name: What messages call the cluster.

@@ -1,6 +1,6 @@
 """Controller: wires clusters, stacks and the archive, and runs until it is stopped.
 
-Nothing is stored but in the stacks and the archive. A start compares everything, so that it does not matter when and
+All state is in the stacks and the archive. A start compares everything, so that it does not matter when and
 how the last controller ended.
 """
 
@@ -71,7 +71,7 @@ class Controller(ChangeListener):
         self._wake = threading.Condition()
         """Notified when a listing may be due."""
         self._listed: set[str] = set()
-        """Backends whose first listing has ended, whatever its result."""
+        """Backends whose first listing has ended, with or without success."""
         only_shows = retention is not None and retention.dry_run
         self._archiver = None if only_shows else parts.archiver
         self._cleared = set(self._settings.backends if only_shows else ())
@@ -97,7 +97,7 @@ class Controller(ChangeListener):
         return tuple(dict.fromkeys((*self._reporter.problems(), *watches)))
 
     def not_ready(self) -> str:
-        """Return why not all apps are known yet. Empty: they are; what fails after that does not change it.
+        """Return why some apps are unknown yet. Empty: all are known, and later failures do not change that.
 
         A backend that was away at the start is a problem of its own (`problems`) if another one was read.
         """
@@ -317,7 +317,7 @@ class Controller(ChangeListener):
         self._look_at(changed)
 
     def _lead(self) -> None:
-        """Look at everything, as at a start: the last leader may have left anything undone."""
+        """Look at everything, as at a start, because the last leader may have left work undone."""
         for work in [*self._shared.work.values()]:
             work.passed = None
         self._look_at([app.key for app in self._tracked.apps()])
@@ -325,7 +325,7 @@ class Controller(ChangeListener):
             start_thread(partial(self._list, backend), f"stacks of {backend}")
 
     def _look_at(self, keys: Iterable[AppKey]) -> None:
-        """Look at apps that changed in their stacks, and pass on the pods of those that are new."""
+        """Look at apps that changed in their stacks, and pass on the pods of new ones."""
         for key in keys:
             self._shared.queue_of(key).add(key)
             app = self._tracked.app(key)

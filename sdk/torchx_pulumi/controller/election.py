@@ -47,7 +47,7 @@ class LeaseElection:
     """The cluster with the Lease."""
     namespace: str
     name: str
-    """Name of the Lease, which is made where it does not exist."""
+    """Name of the Lease, which is created if it is missing."""
     identity: str
     """Name of this process, different from that of any other (`new_identity`)."""
     reporter: Reporter
@@ -70,15 +70,15 @@ class LeaseElection:
         self._news = threading.Event()
         self._threads: list[threading.Thread] = []
         self._lease: Manifest | None = None
-        """The Lease as it was last read or written. None: it does not exist, or that is not known."""
+        """The Lease as last read or written. None: absent or unknown."""
         self._seen_at = 0.0
-        """When its record was first seen as it is."""
+        """When its present record was first seen."""
         self._renewed_at: float | None = None
         """When the last successful renewal was sent. None: the Lease is not this process's."""
 
     @property
     def is_leading(self) -> bool:
-        """Return whether this process leads at this moment: also a request that hangs does not prolong that."""
+        """Return whether this process leads at this moment. A request that hangs does not prolong it."""
         renewed_at = self._renewed_at
         return renewed_at is not None and self.clock() < renewed_at + self.renew_deadline_s
 
@@ -105,6 +105,14 @@ class LeaseElection:
             self._stopped.wait(wait_s)
         if self._renewed_at is not None:
             self._release()
+
+    def _release(self) -> None:
+        self._renewed_at = None
+        try:
+            if self._lease is not None:
+                self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=False))
+        except ClusterError as error:
+            logger.info("the Lease is not given back, and ends by itself: %s", error)
 
     def _attempt(self) -> float:
         """Try to get or to renew the Lease; return the time until the next attempt."""
@@ -144,14 +152,6 @@ class LeaseElection:
                     return
         self._lease = self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=True))
         self._seen_at = self._renewed_at = sent_at
-
-    def _release(self) -> None:
-        self._renewed_at = None
-        try:
-            if self._lease is not None:
-                self.cluster.replace(LEASE, self.namespace, self._record(self._lease, held=False))
-        except ClusterError as error:
-            logger.info("the Lease is not given back, and ends by itself: %s", error)
 
     def _record(self, lease: Manifest, *, held: bool) -> Manifest:
         """Return the Lease as it is written."""

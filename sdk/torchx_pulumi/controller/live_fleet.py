@@ -1,4 +1,4 @@
-"""LiveFleet: the apps of a controller as they were last seen, for pages and metrics. Nothing is stored."""
+"""LiveFleet: the apps of a controller as last seen, for pages and metrics. In memory only."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class LiveFleet:
         self._listeners: list[Callable[[], None]] = []
 
     def put_stack(self, app: TrackedApp) -> None:
-        """Take an app as its stack was last read; what was seen of another run of it is dropped."""
+        """Take an app as its stack was last read, and drop observations of its other runs."""
         with self._guard:
             name = live_id(app.key)
             known = self._apps.get(name)
@@ -108,7 +108,7 @@ class LiveFleet:
 
         Args:
             key: The app.
-            uid: Uid of the run's job object, as the stack has it. What is seen of another run is dropped.
+            uid: Uid of the run's job object, as the stack has it. Observations of another run are dropped.
             seen: In the shape of `observed`. None: the cluster was looked at, and what is known stays.
             cluster: Name of the watched cluster. None: the one that it was last seen in.
         """
@@ -130,7 +130,7 @@ class LiveFleet:
         self._tell(changed=changed)
 
     def put_away(self, cluster: str, since: datetime | None) -> None:
-        """Take that a watched cluster does not answer since a time. None: it answers."""
+        """Note since when a watched cluster does not answer. None: it answers."""
         with self._guard:
             there = [app for app in self._apps.values() if app.cluster == cluster]
             for app in there:
@@ -162,7 +162,7 @@ class LiveFleet:
             return [*self._apps.values()]
 
     def find(self, app: str) -> LiveApp | None:
-        """Return the app of an id. None: there is none."""
+        """Return the app of an id. None: unknown id."""
         with self._guard:
             return self._apps.get(app)
 

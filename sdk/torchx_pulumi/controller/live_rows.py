@@ -1,4 +1,4 @@
-"""LiveRows: rows of a fleet from watched clusters, for a terminal. Nothing is written."""
+"""LiveRows: rows of a fleet from watched clusters, for a terminal. Read only."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Known:
     uid: str | None = None
     """Uid of the run that was observed."""
     observed: Mapping[str, Any] | None = None
-    """What its cluster says, in the shape of the output. None: nothing, or nothing yet."""
+    """What its cluster says, in the shape of the output. None: nothing yet."""
     note: str = ""
     """Why its cluster says nothing."""
 
@@ -89,7 +89,7 @@ class LiveRows:
     connect: Connect = KubernetesCluster.connect
     """Connects to a cluster by kubeconfig and context."""
     says_unconfigured: bool = False
-    """Report clusters for which there is no usable kubeconfig. False: they are left out."""
+    """Report clusters without a usable kubeconfig. False: they are left out."""
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class LiveRows:
         return found
 
     def rows(self, rows: Mapping[StackName, FleetRow], now: datetime) -> Mapping[StackName, FleetRow]:
-        """Return the rows of which the clusters tell something newer than the stacks."""
+        """Return the rows for which a cluster is newer than the stack."""
         apps, fresh = self.source.apps(), {}
         for name, known in [*self._known.items()]:
             app, row, cluster, seen = apps.get(name), rows.get(name), self._cluster_of(known), known.observed
@@ -173,7 +173,7 @@ class LiveRows:
         return fresh
 
     def _take(self, name: StackName, text: str) -> None:
-        """Note where the app of a stack is, from the stack's text."""
+        """Note the cluster of a stack's app, from the stack's text."""
         app, known = self.source.apps().get(name), self._known.setdefault(name, _Known())
         if app is None:
             return
@@ -227,7 +227,7 @@ class LiveRows:
                     self.changed()
 
     def _look(self, access: Access, cluster: _Watched, key: AppKey) -> None:
-        """Look at an app, and tell if something else is seen than before."""
+        """Look at an app, and tell if it changed."""
         app, known, row = self._tracked.app(key), self._known.get(key[1]), self.source.apps().get(key[1])
         target = None if known is None else known.target
         if app is None or known is None or target is None or row is None or target.access != access:

@@ -35,7 +35,7 @@ EVENT_DEBOUNCE_S = 1.0
 """The same for events and queues, which only explain why an app waits."""
 
 MOST_GONE = 2000
-"""Runs whose job object was deleted and of which objects are remembered, until their end is in the stack."""
+"""Runs with a deleted job object whose objects are remembered until their end is in the stack."""
 
 WAITS = (JobState.SUBMITTED, JobState.PENDING, JobState.UNKNOWN)
 """States whose reason depends on events and queues."""
@@ -83,7 +83,7 @@ class ClusterView:
         self._remembered: dict[str, Remembered] = {}
         """Uid of a job object to what is remembered of its run."""
         self._gone: OrderedDict[str, None] = OrderedDict()
-        """Those of which the job object was deleted, the oldest first."""
+        """Those with a deleted job object, the oldest first."""
         backends = [find_backend(each) for each in scheduler_names()]
         self._name_labels = (*dict.fromkeys(each.pod_label for each in backends), labels.UNIQUE_NAME)
         self._job_kinds = frozenset(variant.job_object for each in backends for variant in each.variants.values())
@@ -120,7 +120,7 @@ class ClusterView:
         return found if found is not None and app.owns(found) else None
 
     def seen_job_object(self, app: TrackedApp) -> Manifest | None:
-        """Return the job object of an app's run as it was seen last, also after it has gone. None: it was not seen."""
+        """Return the job object of an app's run as last seen, also after it is gone. None: it was not seen."""
         found = self.watched.last(app.variant.job_object, app.namespace, app.job_name)
         return found if found is not None and app.owns(found) else self.remembered_of(app).last
 
@@ -157,7 +157,7 @@ class ClusterView:
         return replace(gone, confirmed=True, remembered=gone.remembered if may_read else Remembered())
 
     def if_gone(self, app: TrackedApp, now: datetime) -> Look:
-        """Return a look at an app as it is if its job object does not exist any more."""
+        """Return a look at an app whose job object is taken to be gone."""
         objects = ObservedObjects(expected=app.expected, at=now)
         remembered = self.remembered_of(app)
         return Look(variant=app.variant, at=now, uid=app.uid, objects=objects, confirmed=False, remembered=remembered)

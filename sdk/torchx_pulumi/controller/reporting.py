@@ -43,7 +43,7 @@ class Reporter:
             self._write(whole)
 
     def plain(self, text: str) -> None:
-        """Write a text as it is, also with a secret that its reader needs."""
+        """Write a text unchanged, also a secret that its reader needs."""
         with self._guard:
             self._write(text)
 

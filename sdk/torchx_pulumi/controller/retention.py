@@ -57,7 +57,7 @@ NOT_OURS = {
     "retainOnDelete": "stays when its stack is deleted",
     "external": "is not managed by its stack",
 }
-"""Mark of a resource to why its stack stays. A provider that is the default one has none of them."""
+"""Mark of a resource to why its stack stays. A default provider has no such mark."""
 
 SOON = (JobState.SUCCEEDED, JobState.CANCELLED)
 """States of apps that are forgotten first. Failed ones, and those whose end was not seen, stay longer."""
@@ -70,7 +70,7 @@ OWN_UPDATE = "auto.inline"
 
 
 HINDRANCES_SHOWN = 5
-"""Tries in a row that something passing prevented, after which a line says what."""
+"""Failed tries in a row, for a passing reason, after which a line says why."""
 
 
 class StaysError(Exception):
@@ -142,7 +142,7 @@ class Retention:
         return [app for app in self.shared.tracked.apps() if self.shared.work_of(app.key).waits]
 
     def run_pass(self, stopped: threading.Event, end: float = math.inf) -> int:
-        """Try each app that is due, the one that ended first first; one that cannot be forgotten prevents no other.
+        """Try each app that is due in the order of their ends. A failure does not stop the others.
 
         Args:
             stopped: Ends the pass when it is set.
@@ -156,7 +156,7 @@ class Retention:
             at, work = self._due_at(app, _observed(app)), self.shared.work_of(app.key)
             if at is not None and at <= self.shared.now() and self.shared.clock() >= work.not_before:
                 ready.append((not work.waits, at, app))
-        # Those that wait come first: another one is not begun where there is no time to complete it.
+        # Those that wait come first: a new one is begun only if there is time to complete it.
         ready.sort(key=lambda one: one[:2])
         for number, (_, _, app) in enumerate(ready):
             if stopped.is_set() or not self.shared.leading() or self.shared.clock() >= end:
@@ -167,9 +167,9 @@ class Retention:
         return 0
 
     def preview(self) -> tuple[list[tuple[TrackedApp, str]], list[tuple[TrackedApp, str]]]:
-        """Return what would be forgotten, with its end and extent, and with the reason what stays although old enough.
+        """Return what would be forgotten, with its end and extent, and what stays although old enough, with the reason.
 
-        Nothing is changed.
+        Read only.
         """
         goes, stays = [], []
         for app in sorted(self.shared.tracked.apps(), key=lambda one: (str(one.stack), one.urn)):
@@ -292,7 +292,7 @@ class Retention:
         return True
 
     def _archives(self, due: Due) -> list[Archive]:
-        """Return the archives that may have logs of an app, of those that this controller uses."""
+        """Return the archives of this controller that may have logs of an app."""
         return [open_archive(url) for url in self.settings.archives.having(due.app)]
 
     def _find(self, app: TrackedApp, text: str, seen: Mapping[str, Any] | None = None) -> Due:
@@ -301,7 +301,7 @@ class Retention:
         Args:
             app: The app as it was last read.
             text: The checkpoint of its stack as it is now.
-            seen: What is seen of it where its stack does not have that yet. None: what the stack has counts.
+            seen: The observation that its stack does not have yet. None: the stack's own counts.
 
         Raises:
             StaysError: It stays.
@@ -342,7 +342,7 @@ class Retention:
             return None
 
     def _seen(self, app: TrackedApp) -> Mapping[str, Any]:
-        """Return what the stack will have of an app once what is seen in its cluster is written."""
+        """Return the observation that the stack will have once the present state of the cluster is written."""
         for view in self.shared.views if not app.state.terminal and not app.has_secrets else ():
             look = view.look(app, self.shared.now())
             found = None if look is None else judge(look, app.requested, app.observed or None)
@@ -359,14 +359,14 @@ class Retention:
 
     def _check_others(self, app: TrackedApp, entry: RunEntry) -> None:
         """Check that no program was run on a stack, no other stack has its run, and no process changes it."""
-        # Opened each time: with the credentials of that time.
+        # Opened each time, with the present credentials.
         store = open_store(backend_url(app.backend), READ_TIMEOUT_S)
         if store is None:
             raise StaysError("its backend is written by the Pulumi CLI only")
         names = [name for name in store.paths(f"{HISTORY}/{app.stack}") if NOTE.search(name)]
         updates = read_updates(store, app.stack, len(names))
         if len(updates) < len(names):
-            raise StaysError("an update in its history cannot be read, so that it is not known what was run")
+            raise StaysError("an update in its history cannot be read, so what was run is unknown")
         if any(update.kind == "update" and update.started_by != OWN_UPDATE for update in updates):
             raise StaysError("a Pulumi program took its stack over")
         for key in self.shared.tracked.of_uid(app.uid) - {app.key}:
@@ -382,11 +382,11 @@ class Retention:
     def _check_ended(
         self, app: TrackedApp, view: ClusterView, seen: Mapping[str, Any], live: Iterable[tuple[Kind, Manifest]]
     ) -> datetime:
-        """Return when an app ended, by its stack and its cluster, where none of its pods runs."""
+        """Return when an app ended by its stack and its cluster. None of its pods may run."""
         ended_at = _ended_at(seen)
         if any(kind == app.variant.job_object and not is_being_deleted(found) for kind, found in live):
             look = view.look_again(app, self.shared.now())
-            # What the cluster says by itself: an end in the stack is no reason to delete what runs.
+            # What the cluster says by itself: an end in the stack does not allow the deletion of what runs.
             now = None if look is None or look.gone else judge(look, app.requested, None)
             if now is None:
                 raise StaysError("its objects change at this moment", passing=True)
@@ -396,7 +396,7 @@ class Retention:
             self._check_age(app, now)
             ended_at = max(filter(None, (ended_at, _ended_at(now))))
         if ended_at is None:
-            raise StaysError("when it ended is not known")
+            raise StaysError("its end time is unknown")
         for pod in view.origin.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name)):
             has_ended = text_at(pod, "status", "phase") in ("Succeeded", "Failed") or is_being_deleted(pod)
             # A pod that outlived its job object may have lost its owner reference (`kubectl delete --cascade=orphan`).
@@ -414,7 +414,7 @@ def _check_writable(outcome: Forgotten) -> None:
     if outcome is Forgotten.DEFERRED:
         raise StaysError("an update holds the lock of its stack, or the backend cannot be reached", passing=True)
     if outcome is Forgotten.LEFT:
-        why = "there is no permission to remove its stack, or it has a form that only the Pulumi CLI writes"
+        why = "its stack may not be removed, or it has a form that only the Pulumi CLI writes"
         raise StaysError(why, passing=True)
 
 
@@ -424,7 +424,7 @@ def _observed(app: TrackedApp) -> Mapping[str, Any]:
 
 
 def _ended_at(seen: Mapping[str, Any]) -> datetime | None:
-    """Return when a run ended; where that is not known, or a node's clock was wrong, when its end was first seen."""
+    """Return when a run ended, or when its end was first seen if that time is unknown or implausible."""
     finished_at, queued_at = time_at(seen, "finished_at"), time_at(seen, "queued_at")
     if finished_at is None or (queued_at is not None and finished_at < queued_at):
         return time_at(seen, "observed_at")
@@ -432,7 +432,7 @@ def _ended_at(seen: Mapping[str, Any]) -> datetime | None:
 
 
 def _foreign(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield why a stack stays because of something in it that is not for us to remove."""
+    """Yield why a stack stays: it has something that `torchx run` did not put there."""
     if checkpoint.version not in WRITABLE_VERSIONS:
         yield f"its checkpoint has version {checkpoint.version}, this release knows {WRITABLE_VERSIONS}"
     if checkpoint.pending:
@@ -463,7 +463,7 @@ def _own_app(text: str, app: TrackedApp) -> tuple[TrackedApp, RunEntry]:
         raise StaysError("it was launched again", passing=True)
     names = {(one.namespace, one.job_name) for one in (entry, now, app)}
     for stays, why in (
-        (now.has_secrets, "values of its outputs are secret, so that its stack is not kept current"),
+        (now.has_secrets, "values of its outputs are secret, so its stack is not kept current"),
         (now.of_later_release, "a later release wrote its outputs"),
         (record is not None and record.imported, "its job object was created by another program"),
         (record is not None and record.attempt > 1, "a program of the user's launched it again"),

@@ -14,13 +14,13 @@ class RetentionSettings:
     """Which apps of `torchx run` are forgotten, and how fast."""
 
     after: timedelta
-    """Age since the end at which apps go that succeeded or were cancelled."""
+    """Age since the end at which succeeded or cancelled apps are removed."""
     failed_after: timedelta
     """The same for apps that failed, or whose end was not seen. At least `after`."""
     archives: ArchiveRules = field(default_factory=ArchiveRules)
     """Archives that may be cleaned. Logs in others stay."""
     dry_run: bool = False
-    """Only write on stdout what would be forgotten. Nothing is changed, also no observation is written."""
+    """Only list on stdout what would be forgotten; stacks stay as they are."""
     pass_s: float = 60.0
     """Time between two looks for apps that are due."""
     again_s: float = 2.0
@@ -42,7 +42,7 @@ class ControllerSettings:
     kubeconfig: str | None = None
     """Path of the kubeconfig. None: the ambient one, or the pod's own account."""
     contexts: Sequence[str] = field(default_factory=tuple)
-    """Contexts, each of which is watched. Empty: the current one."""
+    """Contexts that are watched. Empty: the current one."""
     namespaces: Sequence[str] = field(default_factory=tuple)
     """Namespaces that are watched. Empty: all."""
     program_stacks: bool = False
@@ -50,7 +50,7 @@ class ControllerSettings:
     once: bool = False
     """End as soon as the stacks are current."""
     retention: RetentionSettings | None = None
-    """Which apps are forgotten. None: none are."""
+    """Which apps are forgotten. None: no app is."""
     workers: int = 8
     """Apps of one backend that are looked at and written at the same time."""
 
@@ -72,7 +72,7 @@ class ControllerTiming:
     locked_retry_s: float = 2.0
     """Longest of these times for an app that has ended and whose stack is locked."""
     quiet_s: float = 5.0
-    """Time after a foreign lock was last seen on a stack in which it is not written: pipelines run several commands."""
+    """Time for which a stack is left alone after a foreign lock: pipelines run several commands."""
     failing_s: float = 11.0
     """Time of failures in a row after which a line says that a stack is not written."""
     unwatched_s: float = 30.0

@@ -35,7 +35,7 @@ class AppWork:
     passed: tuple[str | None, str | None] | None = None
     """Uid and archive of the app when its pods were passed to the archiver. None: they were not."""
     not_before: float = 0.0
-    """When it is next tried to forget it."""
+    """When forgetting it is tried again."""
     hindered: int = 0
     """Tries in a row to forget it that failed."""
     waits: bool = False
@@ -57,7 +57,7 @@ class ControllerParts:
     archiver: LogArchiver | None = None
     """Copies logs. None: this process does not copy logs."""
     fleet: LiveFleet | None = None
-    """Takes all apps as they are seen, for pages and metrics. None: there are none."""
+    """Takes all apps as they are seen, for pages and metrics. None: this process has neither."""
     leading: Callable[[], bool] = lambda: True
     """Returns whether this process writes stacks and archives logs. `Controller.lead_changed` follows a change."""
     timing: ControllerTiming = field(default_factory=ControllerTiming)
@@ -77,7 +77,7 @@ class ControllerParts:
     """What was done with each app (`work_of`)."""
 
     def __post_init__(self) -> None:
-        """Begin without apps; nothing is read yet."""
+        """Begin without apps."""
         backends, timing = self.settings.backends, self.timing
         self.tracked = TrackedStacks(backends, self.reporter, fleet=self.fleet, now=self.now)
         self.queues = {
@@ -114,7 +114,7 @@ class ControllerParts:
             return None
 
     def cluster_of(self, app: TrackedApp) -> ClusterView | None:
-        """Return the cluster that is known to be that of an app's launch. None: it is not watched, or not known.
+        """Return the cluster of an app's launch. None: it is not watched, or unknown.
 
         Raises:
             ClusterError: One that may be it does not answer.

@@ -1,4 +1,4 @@
-"""The apps in a stack, with what the controller needs of them, also what the stack says of them. Text in, data out.
+"""The apps in a stack: where they are, and how they stand by the stack. Text in, data out.
 
 A stack of `torchx run` has one app; the stack of a user's own program may have several. Each is a component in the
 stack's state.
@@ -74,7 +74,7 @@ class TrackedApp:
     run_hash: str | None = None
     """Hash of the run. None: not recorded."""
     expected: Mapping[str, tuple[str, ...]] | None = None
-    """Role name to its pods, all of which were made. None: not known."""
+    """Role name to its created pods. None: unknown."""
     cluster: ClusterIdentity | None = None
     """The cluster of the launch. None: not recorded."""
     log_archive: str | None = None
@@ -158,7 +158,7 @@ def read_stack_apps(text: str, place: StackRef, name: StackName) -> list[Tracked
 def _read(
     component: Mapping[str, Any], scheduler: str, checkpoint: Checkpoint, place: StackRef, name: StackName
 ) -> TrackedApp | None:
-    """Return the app of a component. None: nothing was launched yet."""
+    """Return the app of a component. None: no launch yet."""
     urn, outputs = str(component.get("urn")), mapping_at(component, "outputs")
     entry, record = _notes(checkpoint, urn)
     namespace, job_name = text_at(outputs, "namespace"), text_at(outputs, "job_name")
@@ -181,7 +181,7 @@ def _read(
             "namespace": namespace,
             "queue": _queue(checkpoint, variant, job_name) if entry is None else entry.queue,
         },
-        "declared": mapping_at(outputs, "declared") or ({} if entry is None else entry.declared),
+        "declared": _declared(outputs, place) if entry is None else mapping_at(outputs, "declared") or entry.declared,
         "links": {"ui_url": None if entry is None else entry.ui_url},
     }
     observed, own = mapping_at(output, "observed"), answer.observed
@@ -220,8 +220,14 @@ def _read(
     )
 
 
+def _declared(outputs: Mapping[str, Any], place: StackRef) -> dict[str, Any]:
+    """Return what a program's job declares. Its stack stands for the user, as in what a program exports."""
+    declared = mapping_at(outputs, "declared")
+    return {**declared, "created_by": declared.get("created_by") or f"{place.project}/{place.stack}"}
+
+
 def kept_of_observed(observed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept in memory of an observation in a stack. Empty: there is none."""
+    """Return the part of a stack's observation that is kept in memory. Empty: the stack has none."""
     kept: dict[str, Any] = {name: text for name in KEPT if (text := text_at(observed, name)) is not None}
     return {**kept, "attempt": number_at(observed, "attempt") or 1} if kept else {}
 
@@ -250,7 +256,7 @@ def _notes(checkpoint: Checkpoint, urn: str) -> tuple[RunEntry | None, RunRecord
 
 
 def _exported(checkpoint: Checkpoint, app_id: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of the shape `torchx` that a stack exports of an app, by whatever name, of any version."""
+    """Yield the exports of an app in the shape of `torchx`, under any name and of any version."""
     for item in checkpoint.resources:
         for output in mapping_at(item, "outputs").values() if not item.get("parent") else ():
             has_version = isinstance(output, Mapping) and number_at(output, "schema_version") is not None

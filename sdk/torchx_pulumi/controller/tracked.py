@@ -1,4 +1,4 @@
-"""TrackedStacks: the apps in the stacks of some backends, read again only where a stack has changed."""
+"""TrackedStacks: the apps in the stacks of some backends. A stack is read again when it has changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Stack:
     apps: dict[str, TrackedApp] = field(default_factory=dict)
     """URN to app. Empty: the stack has none."""
     broken: bool = False
-    """It could not be read when it was last asked for, and is tried again with the next listing."""
+    """The last read failed; the next listing tries again."""
 
 
 @dataclass(slots=True)
@@ -56,14 +56,14 @@ class TrackedStacks:
     opened: Callable[[str], ListedStacks] = open_stacks
     """Returns the stacks of a backend."""
     fleet: LiveFleet | None = None
-    """Is told of each app that is read or gone. None: there are no pages."""
+    """Is told of each app that is read or gone. None: this process serves no pages."""
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
     """The time of listings, aware."""
     taken: Callable[[StackName, str], None] = lambda _name, _text: None
     """Takes the checkpoint of each stack that is read, before its apps are known."""
 
     def __post_init__(self) -> None:
-        """Open the backends; nothing is read yet."""
+        """Open the backends. `refresh` reads them."""
         self._backends = {backend: _Backend(self.opened(backend)) for backend in self.backends}
         self._guard = threading.Lock()
         self._known: dict[Place, _Stack] = {}
@@ -101,13 +101,13 @@ class TrackedStacks:
 
     @property
     def read_at(self) -> datetime | None:
-        """Return when the backends were last listed: the oldest of their times. None: one of them was never listed."""
+        """Return when the backends were last listed: the oldest of their times. None: one was never listed."""
         times = [backend.listed_at for backend in self._backends.values()]
         return None if None in times else min(filter(None, times))
 
     @property
     def broken(self) -> int:
-        """Return how many stacks could not be read when they were last asked for."""
+        """Return how many stacks could not be read at the last attempt."""
         with self._guard:
             return sum(stack.broken for stack in self._known.values())
 
@@ -121,7 +121,7 @@ class TrackedStacks:
         return self.app(app.key)
 
     def is_there(self, backend: str) -> bool:
-        """Return whether a backend is there. Of a folder that is not mounted, stacks are unknown, not gone."""
+        """Return whether a backend is there. If its folder is not mounted, its stacks are unknown, not gone."""
         try:
             check_there(backend)
         except TorchxPulumiError as error:
@@ -152,7 +152,7 @@ class TrackedStacks:
         return self._find("launch", label)
 
     def of_job(self, namespace: str | None, job_name: str | None) -> frozenset[AppKey]:
-        """Return the apps whose job object has a name, in whichever cluster."""
+        """Return the apps whose job object has a name, in any cluster."""
         return self._find("job", namespace, job_name)
 
     def _find(self, *name: str | None) -> frozenset[AppKey]:
@@ -205,7 +205,7 @@ class TrackedStacks:
             raise
 
     def reopen(self, backend: str) -> None:
-        """Open a backend again: its credentials may have been renewed. Where that fails, it stays as it was opened."""
+        """Open a backend again, as its credentials may be new. If that fails, the open one stays in use."""
         try:
             stacks = self.opened(backend)
         except TorchxPulumiError:

@@ -1,6 +1,6 @@
 """How an app stands by what is watched and by its cluster (`apps.judge` decides), and the writer of its stack.
 
-Nothing is stored besides the stack. docs/decisions/0017 has the rules.
+All state is in the stack. docs/decisions/0017 has the rules.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from torchx_pulumi.model.status import read_state
 from torchx_pulumi.runs.driver import Recorded, Written
 
 BEHIND_S = 1.0
-"""Time until an app is looked at again of which the watch is behind the cluster."""
+"""Time until an app is looked at again if its watch is behind the cluster."""
 
 BUSY_S = 0.1
-"""Time until a stack is tried again that another thread writes."""
+"""Time until a stack that another thread writes is tried again."""
 
 LOCKED_S = 600.0
-"""Time for which an end waits closely for a lock. One that is held longer was probably left by a process that died."""
+"""Time for which an end waits closely for a lock. A lock that stays longer was probably left by a dead process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +56,17 @@ def look_at(
     before: Answer,
     is_changing: Callable[[TrackedApp], bool],
 ) -> Sighting | None:
-    """Look at an app in one cluster, by requests only where the watched objects are not enough.
+    """Look at an app in one cluster, with requests only if the watched objects are not enough.
 
     Args:
         view: The cluster.
         app: The app.
         now: The time, aware.
         before: How it stood before, and the last request about it.
-        is_changing: Returns whether a deployment changes its stack. Asked only where that matters.
+        is_changing: Returns whether a deployment changes its stack. Called only if that matters.
 
     Returns:
-        None: nothing new, or this is not known to be the cluster of its launch.
+        None: nothing new, or this may not be the cluster of its launch.
 
     Raises:
         ClusterError: The cluster does not answer.
@@ -188,7 +188,7 @@ class StackWriter:
         """Backend and outcome of writes, `error` for a defect, to their number since the start."""
 
     def settle(self, key: AppKey) -> None:
-        """Write what is seen of an app, if its stack says something else, or add the app to the queue again."""
+        """Write how an app stands if its stack says something else, or add the app to the queue again."""
         app, queue = self._tracked.app(key), self._shared.queue_of(key)
         if app is None:
             self._shared.drop(key)
@@ -264,7 +264,7 @@ class StackWriter:
                 self._shared.queue_of(key).add(key, BUSY_S)
                 return
             self._writing.add(app.place)
-        # Looked at once, also where the write is tried again.
+        # Looked at once, also if the write is tried again.
         others = functools.cache(lambda: self._waiting_with(app))
         try:
             if app.place in self._locked_at and not self._is_quiet(app, has_ended=has_ended):
@@ -354,7 +354,7 @@ class StackWriter:
             return
         self._reporter.begin(
             f"writes {app.backend}",
-            f"backend {app.backend}: stack {app.stack} cannot be written: there is no permission to write it, or the "
+            f"backend {app.backend}: stack {app.stack} cannot be written: it may not be written, or the "
             f"checkpoint has a format that only the Pulumi CLI writes; it is tried again every {again_s:g} s",
         )
         queue.add(app.key, again_s, pending=False)

@@ -129,7 +129,7 @@ def check_registry(ask: Callable[[str], None], image_repo: str | None) -> Findin
     """Check that the repository for patched images can be read."""
     name = "registry"
     if image_repo is None:
-        return skipped(name, "no image_repo was named, so that no image is pushed", "name one with --image-repo")
+        return skipped(name, "image_repo is not set, so images are not pushed", "name one with --image-repo")
     try:
         ask(image_repo)
     except ImageError as error:

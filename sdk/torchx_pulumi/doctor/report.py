@@ -10,15 +10,10 @@ from typing import Any
 from torchx_pulumi.model.finding import Finding, Verdict
 
 
-def to_lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
-    """Return findings as text: a line each, the next step below, and the number of problems at the end.
-
-    Args:
-        findings: The findings.
-        width: Characters of a line. None: the width of the terminal.
-    """
+def to_lines(findings: Sequence[Finding]) -> list[str]:
+    """Return findings as text for the terminal: a line each, the next step below, at the end the number of problems."""
     size = max(len(item.check) for item in findings) if findings else 0
-    columns = max(width or shutil.get_terminal_size((120, 24)).columns, 60)
+    columns = max(shutil.get_terminal_size((120, 24)).columns, 60)
     lines: list[str] = []
     for item in findings:
         head = f"{item.verdict.value:<7}  {item.check:<{size}}  "

@@ -114,7 +114,9 @@ class Outages:
             if self._begins(watch.place, watch, text):
                 logger.warning("%s", text)
         elif self._begins(watch.place, watch, ""):
-            logger.info("%s; it is asked for again every minute", error)
+            # Not the advice of the error: no app may need the kind.
+            text = "%s does not serve %s (%s), which only some apps need; it is asked for again every minute"
+            logger.info(text, self._where, watch.kind.kind, watch.kind.api_version)
 
     def recovered(self, watch: ObjectWatch) -> None:
         """Report that a watch works."""

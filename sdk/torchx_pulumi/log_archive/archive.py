@@ -28,7 +28,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from torchx_pulumi.logs.query import ContainerRun
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
-from torchx_pulumi.model.errors import ClusterError, DeployError, Problem, invalid_job
+from torchx_pulumi.model.errors import ClusterError, DeployError, Problem, invalid_arguments
 from torchx_pulumi.model.redaction import passwords_of, without_password
 from torchx_pulumi.model.timestamps import EPOCH
 from torchx_pulumi.stack_state.backend import FILE_SCHEME, backend_folder, open_store
@@ -229,7 +229,7 @@ class ArchivedRun(ContainerRun):
     """The log was copied to its end. False: it was copied while the container ran."""
     copied_at: datetime
     first_line_at: datetime | None = None
-    """Time of the first line. None: there is no line."""
+    """Time of the first line. None: the log is empty."""
 
     @property
     def key(self) -> RunKey:
@@ -415,7 +415,7 @@ def _refusal(text: str) -> str | None:
     except ValueError as error:
         return f"which is not a URL: {error}; allowed is {ALLOWED}"
     if scheme == "file":
-        relative = "which is not an absolute path; write file:///path, so that every reader finds one folder"
+        relative = "which is not an absolute path; write file:///path, so every reader finds the same folder"
         return None if url.startswith(f"{FILE_SCHEME}/") else relative
     if scheme not in PACKAGES:
         return f"allowed is {ALLOWED}; use one of these"
@@ -433,7 +433,7 @@ def _refusal(text: str) -> str | None:
 
 
 def open_archive(url: str) -> Archive:
-    """Return the archive of a URL. Nothing is read, written or requested.
+    """Return the archive of a URL, without a request.
 
     Args:
         url: The URL or the path, as `check_archive_url` allows it.
@@ -443,7 +443,7 @@ def open_archive(url: str) -> Archive:
     """
     problems = check_archive_url(url, "log_archive")
     if problems:
-        raise invalid_job("log archive", problems)
+        raise invalid_arguments(*problems)
     place = _as_url(url)
 
     def open_files() -> Store:
@@ -477,7 +477,7 @@ def _has_user(url: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    """Return a text for messages: without credentials, also where it is no URL."""
+    """Return a text for messages without credentials, whether it is a URL or not."""
     if "://" not in text:
         _, at, rest = text.rpartition("@")
         return repr(f"***@{rest}" if at and not text.startswith("/") else text)

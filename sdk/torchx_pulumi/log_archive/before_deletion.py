@@ -34,7 +34,7 @@ BEFORE_S = 60.0
 """Seconds for which logs of ended containers are copied before the command deletes their pods."""
 
 STORE_S = 20.0
-"""Seconds in which what came of logs without an end is stored."""
+"""Seconds in which unfinished logs are stored."""
 
 SHOWN = 5
 """Containers in a message, and reasons in a report."""
@@ -119,7 +119,7 @@ def copying_logs(
 
 
 def _report(copies: Sequence[_Copy], name: str) -> Iterator[str]:
-    """Yield what was not copied to an archive, each reason once, and what was."""
+    """Yield what was not copied to an archive, each reason once, then the number of copied logs."""
     by_failure: dict[str, list[_Copy]] = {}
     for copy in copies:
         failure = copy.failure or ("the archive did not take it in time" if copy.is_alive() else "")
@@ -150,7 +150,6 @@ class _Copy(threading.Thread):
         self._room = room
 
     def run(self) -> None:
-        """Copy the log."""
         try:
             with self._room:
                 if self.log.stop.is_set():

@@ -39,7 +39,7 @@ SILENCE_S = 15.0
 """Seconds without text of a followed log after which the pod is read again."""
 
 SETTLE_S = 2.0
-"""Seconds after which a pod's status is up to date, where lines look like those of a later run."""
+"""Seconds after which a pod's status is up to date if lines look like those of a later run."""
 
 LATE_NS = 2 * SECOND_NS
 """Time after the end of a run, in whole seconds, after which a line looks like one of a later run."""
@@ -61,7 +61,7 @@ WITHIN_CHARACTER = bytes(range(0x80, 0xC0))
 class LogCopy:
     """One copy of the log of a container run.
 
-    Memory is bounded, whatever the lengths of lines and log are. Nothing is written to the archive before the log was
+    Memory is bounded for any length of lines and log. The archive is written only after the log was
     read to its end, or as far as it can be.
     """
 
@@ -95,7 +95,7 @@ class LogCopy:
     _first_ns: int | None = None
     """Time of the first line of the current stream. None: it has returned none."""
     _next_ns: int | None = None
-    """Start of the next run, or creation of the next pod. None: there is none, or it is not known."""
+    """Start of the next run, or creation of the next pod. None: absent or unknown."""
     _gone: bool = False
     """The pod, or its status of the run, does not exist any more."""
     _followed: bool = False
@@ -215,7 +215,7 @@ class LogCopy:
             ClusterError: The text is an error of the node, or the log is that of a later run.
         """
         if not line.stamp:
-            # The kubelet sends the reason as text where it does not have the log any more.
+            # The kubelet sends the reason as text if it has lost the log.
             text = f"the node does not have the log of {self._name} any more: {line.text.strip()[:200]}"
             raise ClusterError(text, reason="NotFound")
         self._first_ns = line.at_ns
@@ -376,7 +376,7 @@ class LimitedSpool:
         return data[len(head) :]
 
     def _fill_tail(self, tail: BinaryIO, data: bytes) -> None:
-        """Add to what follows the first half, of which at least the last half of the limit is kept."""
+        """Add to the text after the first half; at least the last half of the limit is kept."""
         tail.write(data)
         self._tail_bytes += len(data)
         if self._tail_bytes > 2 * self._half + BLOCK_BYTES:

@@ -64,11 +64,9 @@ class ArchivedLines:
         self._closed = False
 
     def __iter__(self) -> Iterator[str]:
-        """Return the iterator itself."""
         return self
 
     def __next__(self) -> str:
-        """Return the next line."""
         line = None if self._closed else next(self._lines, None)
         if line is None:
             self.finished = not self._closed
@@ -123,7 +121,7 @@ class ArchivedLog:
 
     @property
     def note(self) -> str:
-        """Return one line about the archive, the attempt, when it was copied, and what of it is missing."""
+        """Return one line about the archive, the attempt, the time of its copy, and what is missing."""
         copied = max(run.copied_at for run in self.runs)
         which = f"attempt {self.attempt} of {len(self.attempts)}, " if len(self.attempts) > 1 else ""
         missing = [
@@ -132,7 +130,6 @@ class ArchivedLog:
         return f"read from the archive {self._archive.name}: {which}copied at {format_time(copied)}{''.join(missing)}"
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod:  # noqa: ARG002 - it never changes
-        """Return the pod of the attempt."""
         default = max(self.runs, key=lambda run: (run.default, not run.init))
         containers = [
             LoggedContainer(name=run.container, init=run.init, default=run is default, current=run.identity)
@@ -145,7 +142,7 @@ class ArchivedLog:
         return ClusterError(f"archive {self._archive.name} has no pod {self.pod!r}", reason="NotFound")
 
     def open(self, container: str, options: StreamOptions) -> ArchivedLines:
-        """Return the lines of a container's log, from its beginning also where a time is asked for."""
+        """Return the lines of a container's log from its beginning, whatever time is asked for."""
         key = next((run.key for run in self.runs if run.container == container), None)
         if key is None or options.previous:
             # The attempt before is a log of its own.
@@ -168,7 +165,7 @@ def _missing(run: ArchivedRun) -> list[str]:
     if not run.complete:
         found.append("copied before its end, which is missing")
     if run.left_out_bytes:
-        found.append(f"{run.left_out_bytes:,} of its {run.bytes:,} bytes were left out, where a line says so")
+        found.append(f"{run.left_out_bytes:,} of its {run.bytes:,} bytes were left out, at the line that says so")
     if run.may_lack_beginning and run.started_at is not None and run.first_line_at is not None:
         late_s = (run.first_line_at - run.started_at).total_seconds()
         found.append(
@@ -191,7 +188,7 @@ class ArchivedReplica:
     """A replica and the archives that may have its log."""
 
     archives: Sequence[Archive]
-    """In the order in which they are asked. Empty: none is configured."""
+    """In the order in which they are asked. Empty: no archive is configured."""
     job: ArchivedJob
     role: str
     replica: int
@@ -242,10 +239,10 @@ class ReplicaLog:
     stop: LogStop = field(default_factory=LogStop)
     """Ends the reading."""
     why: str = ""
-    """Why nothing is asked of the cluster. Empty: the log is read from there first."""
+    """Why the cluster is not asked. Empty: the log is read from there first."""
 
     def lines(self, query: LogQuery) -> Iterator[str]:
-        """Return the lines; where the pod is gone before their end, the rest from an archive.
+        """Return the lines; if the pod goes before their end, the rest comes from an archive.
 
         Raises:
             ClusterError: The log cannot be read.
@@ -300,7 +297,7 @@ class ReplicaLog:
         return self._archived_lines(archived, query, why)
 
     def _choose(self, pod: Manifest | None, attempt: int | None) -> tuple[ArchivedLog | None, PodRun | None]:
-        """Return where the log of an attempt is, of those that the archives and the replica's pod have.
+        """Return whether the log of an attempt is in an archive or in the replica's pod.
 
         `attempt` is its number from 1, or None for the one before the present one.
         """
@@ -321,14 +318,14 @@ class ReplicaLog:
         return kept.find(known.index(chosen) + 1) if chosen in known else None, live.get(chosen)
 
     def _archived_lines(self, found: ArchivedLog, query: LogQuery, why: str) -> Iterator[str]:
-        """Return the lines of an archived log, and say where they are from and why. Empty `why`: that is not said."""
+        """Return the lines of an archived log, and say where they are from. `why`, if not empty, is said too."""
         query = replace(query, pod=found.pod, previous=False, follow=False)
         lines = read_source(found, query, label=self.label(query, found), clock=self.clock, stop=self.stop)
         self.kept.say(f"{f'{why}; ' if why else ''}the log of {self.kept.name} is {found.note}")
         return lines
 
     def _or_archived(self, query: LogQuery, find: Callable[[], ArchivedLog | None]) -> Iterator[str]:
-        """Return the lines of the pod's log; those of the archive where the cluster shows none of them."""
+        """Return the lines of the pod's log, or those of the archive if the cluster shows none."""
 
         def instead(error: ClusterError) -> Iterator[str]:
             found = find() if _is_lost(error) else None
@@ -369,7 +366,7 @@ class ReplicaLog:
 
 
 def _is_lost(error: ClusterError) -> bool:
-    """Return whether an error means that the cluster cannot show a log, rather than that there is none yet."""
+    """Return whether an error means that the cluster lost a log, not that the log has not begun."""
     if error.retryable:
         return error.reason != "NotStarted"
     return error.reason in ("NotFound", "NoPrevious", DIFFERENT_CLUSTER, *REFUSED)

@@ -1,4 +1,4 @@
-"""What is read of a pod's logs: the query, the containers of the pod with their runs, and errors if there is no log."""
+"""A query of a pod's logs, the pod's containers with their runs, and the errors of absent logs."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class LoggedContainer:
     current: str | None
     """Identity of the run that the log belongs to; between two runs that is the last one. None: it never ran."""
     previous: str | None = None
-    """Identity of the previous run. None: there is none in the status."""
+    """Identity of the previous run. None: the status has none."""
     restarts: int = 0
     """Number of restarts."""
     running: bool = False

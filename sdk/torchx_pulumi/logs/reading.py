@@ -69,10 +69,10 @@ def read_source(
 
     Args:
         source: Where the log is.
-        query: The query. It is validated at once; nothing is read before the first line is requested.
+        query: The query, which is validated at once. Reading begins when the first line is requested.
         label: Returns the prefix of a container's lines. None: `[container] ` for several containers, else none.
         clock: The clock. None: that of the machine.
-        stop: Ends the reading from any thread. None: nothing does.
+        stop: Ends the reading from any thread. None: it ends by itself.
 
     Raises:
         InvalidJobError: The query is not valid.
@@ -164,7 +164,7 @@ class _ContainerLog:
         )
 
     def once(self) -> Iterator[Labelled]:
-        """Yield the current lines, or raise an error that says why there is none."""
+        """Yield the current lines, or raise an error that says why they are missing."""
         previous = self.query.previous
         while not self.stop.is_set():
             try:
@@ -282,7 +282,7 @@ class _ContainerLog:
 
 
 def _merged_by_time(logs: Sequence[_ContainerLog], query: LogQuery) -> Iterator[Labelled]:
-    """Yield the current lines of containers, sorted by time. Of several, those without such a run are skipped."""
+    """Yield the current lines of containers, sorted by time. Containers without such a run are skipped."""
     run = "previous" if query.previous else "current"
     begun = [log for log in logs if getattr(log.container, run) is not None]
     if not begun:

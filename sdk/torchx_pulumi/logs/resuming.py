@@ -1,4 +1,4 @@
-"""One log read by several streams: each goes on where the one before was interrupted, and no text comes twice."""
+"""One log read by several streams: each continues where the last one was interrupted, without repeats."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Line:
     at_ns: int
     """Nanoseconds since 1970. A line without a time has that of the previous line."""
     stamp: str
-    """The time as the API server sent it. Empty: there is none."""
+    """The time as the API server sent it. Empty: the line has none."""
     text: str
     """The text without its newline."""
     ended: bool
@@ -98,20 +98,20 @@ class ResumedLog:
     tail_lines: int | None = None
     """Number of lines at the end of the log to begin with. None: all lines."""
     with_rest: bool = False
-    """A last line without newline is returned where a followed stream ends. False: it is read again by the next stream,
+    """A last line without newline is returned when a followed stream ends. False: it is read again by the next stream,
     because it may continue."""
     begins: Callable[[Line], None] = lambda _line: None
     """Takes the first line of each stream before it counts; what it raises ends the stream."""
     finished: bool = False
     """The last stream was read to its end."""
     last_ns: int = 0
-    """Time of the latest line in nanoseconds since 1970. 0: there is none."""
+    """Time of the latest line in nanoseconds since 1970. 0: no line was read."""
     _line_ns: int = 0
     """Time of the last line of the current stream, which counts for a line without one."""
     _window: deque[tuple[int, str]] = field(default_factory=deque)
     """The delivered lines of the last seconds."""
     _older_ns: int | None = None
-    """Lines up to this time that come before the first known one are left out. None: there are none."""
+    """Lines up to this time that come before the first known one are left out. None: none are."""
     _again: Counter[tuple[int, str]] = field(default_factory=Counter)
     """Those of them that the current stream has not returned again."""
     _matched: bool = True
@@ -121,7 +121,7 @@ class ResumedLog:
 
     @property
     def resume_at(self) -> datetime | None:
-        """Return the time from which to read again. None: nothing was delivered."""
+        """Return the time from which to read again. None: from the beginning."""
         return EPOCH + timedelta(seconds=self._resume_ns // SECOND_NS) if self.last_ns else None
 
     @property
@@ -183,7 +183,7 @@ class ResumedLog:
         self.tail_lines = None if empty else 0
 
     def _take(self, raw: str) -> Line | None:
-        """Record a line of the stream, or a part of one. Return what is new of it. None: nothing."""
+        """Record a line of the stream, or a part of one. Return the new part. None: it was delivered before."""
         begun, line = self._begun, read_line(raw, self._line_ns)
         if begun is None:
             self._line_ns, text = line.at_ns, line.text

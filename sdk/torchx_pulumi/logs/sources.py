@@ -53,7 +53,7 @@ Item = TypeVar("Item", bound=Closable)
 
 
 class LogStop(threading.Event):
-    """An event that ends what several threads read, also where they wait for a line."""
+    """An event that ends the reading of several threads, also while they wait for a line."""
 
     def __init__(self) -> None:
         """Begin unset."""
@@ -73,7 +73,7 @@ class LogStop(threading.Event):
 
     @contextlib.contextmanager
     def closing(self, item: Item) -> Iterator[Item]:
-        """Close an item at the end of the block, or when the reading has to end; at once, if it has to already."""
+        """Close an item at the end of the block, or as soon as the reading has to end."""
         with self._lock:
             self._items.add(item)
         if self.is_set():
@@ -147,7 +147,6 @@ class PodSource:
     _over: bool = False
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
-        """Return an observation that began after a time."""
         while not stop.is_set():
             with self._lock:
                 now = self.clock.monotonic()
@@ -188,7 +187,6 @@ class PodSource:
         return containers_of(pod)
 
     def open(self, container: str, options: StreamOptions) -> LogLines:
-        """Return the lines of a container's log."""
         elsewhere = self._elsewhere
         if elsewhere is None:
             try:
@@ -204,5 +202,4 @@ class PodSource:
         return self._elsewhere
 
     def absent(self) -> ClusterError:
-        """Return the error of a pod that does not exist."""
         return no_pod(self.cluster, self.query)

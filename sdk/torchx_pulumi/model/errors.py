@@ -47,12 +47,13 @@ class TorchxPulumiError(Exception):
 class InvalidJobError(TorchxPulumiError, ValueError):
     """The job cannot be planned; nothing was built, pushed or created."""
 
-    def __init__(self, job: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, job: str | None, problems: Sequence[Problem]) -> None:
+        """Take all problems. `job` is its name, or None if they are of arguments, not of a job."""
         self.job = job
         self.problems = tuple(problems)
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
-        super().__init__(f"job {job!r} has {count}:\n{lines}")
+        super().__init__(f"{'the arguments have' if job is None else f'job {job!r} has'} {count}:\n{lines}")
 
 
 class MissingOptionError(InvalidJobError, TypeError):
@@ -68,6 +69,11 @@ def invalid_job(job: object, problems: Sequence[Problem]) -> InvalidJobError:
     rules = {problem.rule for problem in problems}
     kind = UnknownMountError if "mount" in rules else MissingOptionError if "required" in rules else InvalidJobError
     return kind(job if isinstance(job, str) else "unnamed", problems)
+
+
+def invalid_arguments(*problems: Problem) -> InvalidJobError:
+    """Return the error of arguments of a command or a function that are not part of a job."""
+    return InvalidJobError(None, problems)
 
 
 class RelaunchRefusedError(TorchxPulumiError):

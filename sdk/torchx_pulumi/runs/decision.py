@@ -32,7 +32,7 @@ class Decision:
     fields: Sequence[str] = ()
     """Paths that changed."""
     message: str = ""
-    """One or more sentences for the user. Empty: nothing to say."""
+    """One or more sentences for the user. Empty: none is needed."""
 
 
 def launched_replicas(record: RunRecord | None, replicas: Mapping[str, int]) -> dict[str, int]:
@@ -63,18 +63,18 @@ def decide(
     """Decide what to do about a job.
 
     Args:
-        record: The last run. None: there is no record of one.
+        record: The last run. None: no run was recorded.
         desired: The run that the program asks for, with hash and digests of the version that `record` has. Its
             `launched` is empty where that is unknown: only equal hashes are then the same run.
         observed: Status of the last run's object or, without a record, of the object with the new run's name.
             None: it does not exist.
         policy: What to do about an unfinished run that a change would end.
         now: The current time, aware.
-        interrupted: A launch was begun after `record`, and none of its objects exists.
+        interrupted: A launch was begun after `record` and left no object.
         owned: The observed object was created by this stack.
         live: The object was read from the cluster now. False: it is as of the last refresh.
         renamed: The program asks for a fixed name which the last run does not have.
-        end: State in which the last run was seen to end, if its object does not exist. None: its end was not seen.
+        end: State in which the last run ended, if its object is gone. None: its end was not seen.
     """
     if observed is not None and not owned:
         return Decision(action=Action.REFUSE, message="")

@@ -59,7 +59,7 @@ class Forgotten(str, Enum):
 
     REMOVED = "removed"
     KEPT = "kept"
-    """The caller's decision was that it stays, or there is no such stack."""
+    """The caller decided to keep it, or the stack does not exist."""
     DEFERRED = "deferred"
     """Another process has the lease of the stack, or the stack cannot be reached; try again later."""
     LEFT = "left"
@@ -116,7 +116,7 @@ class Driver(Protocol):
         check: CheckOwner = unowned,
         take_over: bool = False,
     ) -> None:
-        """Delete the app's objects and its stack. Objects that are gone already are no error.
+        """Delete the app's objects and its stack. Missing objects are skipped.
 
         Args:
             entry: The app.
@@ -146,11 +146,8 @@ class Driver(Protocol):
     def answer(self, entry: RunEntry) -> Answer | None:
         """Return what the stack's output `torchx` says of its run. Starts no process.
 
-        Args:
-            entry: The app.
-
         Returns:
-            It may be about another run than the one that is known here. None: there is no such output, or only a
+            It may be about another run than the one that is known here. None: the output is absent, or only a
             process can read the backend.
 
         Raises:
@@ -185,7 +182,7 @@ class Driver(Protocol):
         Args:
             place: The stack; it is not searched elsewhere.
             may_go: Called once under the lock of the stack with the text of its checkpoint as it is then; returns
-                whether the stack is removed. Not called where there is no such stack, or its lock is not free.
+                whether the stack is removed. Not called if the stack is absent or locked.
         """
         ...
 
@@ -199,7 +196,7 @@ class Driver(Protocol):
             place: The stack whose locks are looked at. None: all stacks of the backend.
 
         Returns:
-            Whether the locks could be looked at; also True where only the engine can.
+            Whether the locks could be looked at; also True if only the engine can.
         """
         ...
 
@@ -211,13 +208,13 @@ class Driver(Protocol):
         ...
 
     def find(self, place: StackRef, still: Still | None = None, *, known: RunEntry | None = None) -> RunEntry | None:
-        """Return an app's entry from its stack's state. None: there is no such stack.
+        """Return an app's entry from its stack's state. None: the stack does not exist.
 
         Args:
             place: The stack.
             still: Whether an entry that was read a few minutes ago is still valid. Where reading takes a process, a
                 valid entry is returned without one. None: the stack is read. Always None before a change.
-            known: The local index entry of the app. Where there is no stack at the place, the stack is searched by the
+            known: The local index entry of the app. If the place has no stack, the stack is searched by the
                 name that `pulumi stack rename` gave it; the returned entry has the new place. None: no search.
 
         Raises:

@@ -24,7 +24,7 @@ from torchx_pulumi.model.redaction import MARK, is_redacted, without_password
 from torchx_pulumi.runs.registration import read_digest_note
 from torchx_pulumi.schedulers.registry import component_type
 
-_MARKED = ("metadata", "pod_overlay")
+_MARKED = {"metadata", "pod_overlay"}
 """Keys of a role in an AppDef file that are read with the marks of `json_values`."""
 
 PROGRAM = '''\
@@ -50,9 +50,6 @@ pulumi.export("uid", job.uid)
 
 def project_files(entry: RunEntry) -> dict[str, str]:
     """Return the files of a project that takes over an app, by name.
-
-    Args:
-        entry: The app.
 
     Raises:
         InvalidJobError: The run options of the app cannot be read.
@@ -105,7 +102,7 @@ def next_steps(entry: RunEntry, folder: str, passphrase_file: str | None = None)
     ]
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     return pprint.pformat(value, width=100, compact=True).replace("\n", "\n    ")
 
 
@@ -142,9 +139,12 @@ def _app_file(entry: RunEntry) -> dict[str, Any]:
 def _role_of_file(role: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: role[key] for key in ROLE_KEYS if role.get(key) is not None}
     order = role.get(KEY_ORDER) or {}
-    made = {
-        key: value if key in _MARKED else in_key_order(_plain(value), order.get(key)) for key, value in found.items()
-    }
+    made = dict(found)
+    for key in found.keys() - _MARKED:
+        value = read_value(found[key])
+        if isinstance(value, Mapping):
+            value = {name: item for name, item in value.items() if item is not None}
+        made[key] = in_key_order(value, order.get(key))
     if is_text_only((made.get("metadata") or {}).get(OVERLAY_KEY)):
         # This text is not an overlay. In a file it would be read as the path of one.
         made["metadata"] = {key: value for key, value in made["metadata"].items() if key != OVERLAY_KEY}
@@ -156,12 +156,6 @@ def _role_of_file(role: Mapping[str, Any]) -> dict[str, Any]:
         if key in made:
             made[key] = _only(known, made[key])
     return made
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of the index without marks and without unset fields."""
-    value = read_value(value)
-    return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
 
 
 def _only(known: Sequence[str], value: Any) -> Any:

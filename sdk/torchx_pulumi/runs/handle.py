@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.errors import Problem, invalid_arguments
 from torchx_pulumi.schedulers.registry import scheduler_names
 
 PREFIX = "pulumi_"
@@ -38,7 +38,7 @@ def read_handle(text: str) -> Handle:
     schedulers = {f"{PREFIX}{name}": name for name in scheduler_names()}
     if not sign or not slash or ":" not in app_id or head not in schedulers:
         allowed = " or ".join(f"{name}://SESSION/NAMESPACE:NAME" for name in schedulers)
-        raise invalid_job("handle", [Problem("HANDLE", f"is {text!r}, must be {allowed}")])
+        raise invalid_arguments(Problem("HANDLE", f"is {text!r}, must be {allowed}"))
     return Handle(scheduler=schedulers[head], session=session, app_id=app_id)
 
 

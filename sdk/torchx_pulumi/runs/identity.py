@@ -52,7 +52,7 @@ def is_in_place(path: str) -> bool:
     return _IN_PLACE.fullmatch(path) is not None
 
 
-def digest(value: Any, version: int = IDENTITY_VERSION) -> str:
+def digest(value: object, version: int = IDENTITY_VERSION) -> str:
     """Return 12 hex digits of a plain value; equal values have equal digests.
 
     >>> digest(2) == digest(2.0), digest(("a",)) == digest(["a"])
@@ -103,7 +103,7 @@ def owner_digest(organization: str, project: str, stack: str, urn: str) -> str:
 
 
 def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return the paths whose digests differ, sorted; the order of entries only where no entry differs.
+    """Return the paths whose digests differ, sorted; the order of entries counts if no entry differs.
 
     >>> changed_fields({"queue": "1", "rerun": "2"}, {"queue": "1", "roles": "3"})
     ['rerun', 'roles']
@@ -118,7 +118,7 @@ def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
     for path, value in set_fields(role, version):
         if path == "resource":
-            # A zero or negative amount is none, as for the renderers.
+            # The renderers ignore a zero or negative amount too.
             amounts = ((part, item) for part, item in set_fields(value, version))
             yield from ((f"resource.{part}", item) for part, item in amounts if not is_number(item) or item > 0)
         elif path in ("env", "secret_env"):

@@ -65,7 +65,7 @@ ROLE: Final = _rows(
     tolerations=(),
     pod_overlay=None,
 )
-"""Fields of a role. Not its name, which is in the paths, nor its metadata, which is no part of what runs."""
+"""Fields of a role, without its name, which is in the paths, and its metadata, which does not run."""
 
 RESOURCE: Final = _rows(cpu=None, gpu=None, memory_mb=None, devices=NONE, capabilities=NONE)
 

@@ -35,10 +35,10 @@ def is_app_id(text: str) -> bool:
 
 
 class RunIndex:
-    """The apps that were launched from this machine. Safe for threads and processes; nothing is kept in memory."""
+    """The apps that were launched from this machine, in files. Safe for threads and processes."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Set the folder; nothing is read or created yet.
+        """Set the folder. The first call reads or creates files.
 
         Args:
             folder: Folder of the files. None: `runs` in the user's state folder.
@@ -66,7 +66,7 @@ class RunIndex:
         """Change an entry as it is now, which may be newer than the one in hand. None: it is gone, and stays gone.
 
         Raises:
-            DeployError: It cannot be written; or whatever `change` raises, and then nothing is.
+            DeployError: It cannot be written. An error of `change` passes, and the entry stays.
         """
         return self.update(entry, lambda now: None if now is None else change(now))
 
@@ -81,7 +81,7 @@ class RunIndex:
             The entry that is kept. None: it was removed.
 
         Raises:
-            DeployError: It cannot be written; or whatever `decide` raises, and then nothing is.
+            DeployError: It cannot be written. An error of `decide` passes, and the entry stays.
         """
         with locked(self._folder):
             before = self._read(self._path(entry))
@@ -124,10 +124,10 @@ class RunIndex:
         Args:
             app_id: `namespace:name`.
             scheduler: `volcano` or `mcad`.
-            cluster: Returns the cluster in force; called only where several clusters have the id.
+            cluster: Returns the cluster in force; called only if several clusters have the id.
 
         Raises:
-            InvalidJobError: The id is of several clusters, and none of them is the one that is meant.
+            InvalidJobError: Several clusters have the id, and the one in force does not.
             DeployError: The entry cannot be read.
         """
         found = self._named(app_id, scheduler)
@@ -137,10 +137,15 @@ class RunIndex:
         meant = None if wanted is None else _in_cluster(found, wanted)
         if meant is not None:
             return meant
-        raise invalid_job(app_id, [Problem("app_id", _several(app_id, found))])
+        places = "; ".join(describe_access(entry) for entry in found)
+        text = (
+            f"{app_id!r} was launched in {len(found)} clusters: {places}. Say which is meant with the kubeconfig or "
+            "the context in force (KUBECONFIG, `kubectl config use-context`)"
+        )
+        raise invalid_job(app_id, [Problem("app_id", text)])
 
     def find_in(self, cluster: ClusterIdentity, app_id: str, scheduler: str) -> RunEntry | None:
-        """Return the app of an id that was launched in a cluster. None: no entry is known to be of that cluster.
+        """Return the app of an id that was launched in a cluster. None: no entry belongs to that cluster.
 
         Raises:
             DeployError: An entry cannot be read.
@@ -148,7 +153,7 @@ class RunIndex:
         return _in_cluster(self._named(app_id, scheduler), cluster)
 
     def all(self, scheduler: str | None = None, *, problem: Callable[[str], None] = logger.warning) -> list[RunEntry]:
-        """Return every app, by id; one that is removed meanwhile is left out, and so is one whose file is damaged.
+        """Return every app, by id, except those that are removed meanwhile and those with a damaged file.
 
         Args:
             scheduler: Only of this one. None: of all.
@@ -285,11 +290,3 @@ def _in_cluster(entries: list[RunEntry], cluster: ClusterIdentity) -> RunEntry |
     here = [entry for entry in entries if match_identity(entry, cluster) is Match.SAME]
     # An app that was launched again since the uid of the cluster can be read has the preferred key.
     return next((entry for entry in here if entry.cluster == cluster.key), here[0] if here else None)
-
-
-def _several(app_id: str, entries: list[RunEntry]) -> str:
-    places = "; ".join(describe_access(entry) for entry in entries)
-    return (
-        f"{app_id!r} was launched in {len(entries)} clusters: {places}. Say which is meant with the kubeconfig or the "
-        "context in force (KUBECONFIG, `kubectl config use-context`)"
-    )

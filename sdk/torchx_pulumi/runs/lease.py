@@ -41,7 +41,7 @@ class Lease:
         self._held.close()
 
     def check(self) -> None:
-        """Raise where another process has taken the app over; renew the lease.
+        """Renew the lease, or raise if another process has taken the app over.
 
         Raises:
             TakenOverError: Another process has taken it over, and perhaps removed it.
@@ -70,7 +70,7 @@ class Lease:
         return self._index.update(self._entry, ended)
 
     def restore_owner(self, before: Owner | None) -> None:
-        """Restore the previous owner, as the work failed. Does nothing where the app was taken over.
+        """Restore the previous owner after a failure. An app that was taken over stays as it is.
 
         Raises:
             DeployError: The index cannot be written.

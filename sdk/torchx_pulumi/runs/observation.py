@@ -28,9 +28,9 @@ class Noted:
     observed: Mapping[str, Any]
     """It, in the shape of the output `torchx.observed`; each role lists up to `MOST_NOTED` replicas."""
     recorded: str | None = None
-    """Outcome of writing it to the app's stack, where it is an end (`driver.Recorded`). None: it was not tried."""
+    """Outcome of writing an end to the app's stack (`driver.Recorded`). None: not tried."""
     recorded_at: str | None = None
-    """When that was tried last, ISO 8601 in UTC. None: it was not tried."""
+    """When that was tried last, ISO 8601 in UTC. None: not tried."""
 
     @property
     def state(self) -> JobState:
@@ -75,7 +75,7 @@ def write_noted(noted: Noted) -> dict[str, Any]:
     return {"version": OBSERVATION_VERSION, "observed": dict(noted.observed), **without_none(outcome)}
 
 
-def read_noted(value: Any, where: str) -> Noted:
+def read_noted(value: object, where: str) -> Noted:
     """Return what `write_noted` wrote.
 
     Args:

@@ -34,21 +34,21 @@ REQUEST_PAUSES_S = (0.2, 0.4, 0.8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecords:
-    """The index of this machine and the stacks, in which the standing of apps is kept."""
+    """The index of this machine and the stacks, which keep how apps stand."""
 
     index: RunIndex
     driver: Callable[[], Driver]
-    """Returns the engine; called only where a stack is read or written."""
+    """Returns the engine; called only to read or write a stack."""
 
     def note(self, entry: RunEntry, look: Look) -> Mapping[str, Any] | None:
         """Judge a look, note the result, write an end to the stack, and return how the run stands.
 
-        The stack is read only where it may say more: the objects do not show a run that goes on, and the index has no
+        The stack is read only if it may say more: the objects do not show a run that goes on, and the index has no
         end that came from the stack or was written to it. What cannot be read or written is logged. A request that is
         in the index only is written first.
 
         Returns:
-            An `Observation`, of which roles may list more replicas than in the output. None: nothing is known.
+            An `Observation` whose roles may list more replicas than the output. None: unknown.
         """
         entry, answer = self.write_request(self._as_kept(entry), look)
         last = None
@@ -77,7 +77,7 @@ class RunRecords:
         return self._record_end(entry, look, noted, answer)
 
     def answer(self, entry: RunEntry) -> Answer | None:
-        """Return what the stack of an app says of its run. None: nothing, or it cannot be read."""
+        """Return what the stack of an app says of its run. None: it cannot be read or says nothing."""
         if entry.uid is None or not _has_stack(entry):
             return None
         try:
@@ -89,7 +89,7 @@ class RunRecords:
     def request(self, entry: RunEntry, look: Look, action: RequestedAction, *, by: str | None) -> tuple[RunEntry, bool]:
         """Write that an app is to be cancelled or resumed, before the cluster is asked.
 
-        Where it is to be cancelled already, that request stays. Where another one got in between, the next number is
+        If it is to be cancelled already, that request stays. If another one got in between, the next number is
         taken. A request that cannot be written stays in the index, with a warning.
 
         Args:
@@ -115,9 +115,9 @@ class RunRecords:
         return self._write_next(entry, look, asked)
 
     def take_back(self, entry: RunEntry, look: Look, before: RunEntry, *, by: str | None) -> None:
-        """Take a cancellation back that the cluster refused: the request before it stands again, as one of its own.
+        """Take back a cancellation that the cluster refused: the request before it stands again, under a new number.
 
-        Where there was none, the run is to go on.
+        Without such a request, the run is to go on.
 
         Args:
             entry: The app with the refused cancellation.
@@ -186,7 +186,7 @@ class RunRecords:
         return entry, True
 
     def _record_end(self, entry: RunEntry, look: Look, noted: Noted, answer: Answer | None) -> Mapping[str, Any]:
-        """Write an end to the stack of its app where that is due, and return the end that the stack has then."""
+        """Write an end to its app's stack if that is due, and return the end that the stack has then."""
         if not _has_stack(entry) or entry.uid is None or not _is_due(noted, look.at):
             return noted.observed
         if answer is not None and end_of(answer.observed) == noted.of_end:
@@ -213,7 +213,7 @@ class RunRecords:
             return Written(outcome=Recorded.DEFERRED)
 
     def _with_request(self, entry: RunEntry, answer: Answer) -> RunEntry:
-        """Return an app with the request that its stack has, unless a later one of this user is not written yet."""
+        """Return an app with its stack's request, unless a later one of this user waits to be written."""
         waits = entry.requested is not None and not entry.request_written
         if waits or answer.requested in (None, entry.requested):
             return entry

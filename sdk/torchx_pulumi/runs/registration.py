@@ -107,7 +107,9 @@ class Registration:
         # Only labels and annotations change; a copy of all tasks would take longer than the rest of the plan.
         job_object, *companions = ({**item, "metadata": dict(item["metadata"])} for item in given)
         job_object["metadata"]["labels"] = {**(job_object["metadata"].get("labels") or {}), **own}
-        _annotate(job_object, {labels.RUN: self.record.hash, **_digest_note(self.plan.options)})
+        noted = self.plan.options.annotations.items()
+        digests = {key: value for key, value in noted if key == labels.IMAGE_DIGESTS}
+        _annotate(job_object, {labels.RUN: self.record.hash, **digests})
         for companion in companions:
             _annotate(companion, {labels.LAUNCH: owner, labels.RUN: self.record.hash})
         return [job_object, *companions]
@@ -218,7 +220,7 @@ def prepare(
     spec, options = as_recorded(spec, options, run)
     plan = state.plan
     if kept is not None:
-        # It is where it is, also while the namespace among the options is unknown.
+        # The namespace of a kept run counts, also while the option is unknown.
         own: Any = replace(options, namespace=kept.namespace)
         launched = {role.name: kept.launched[role.name] for role in spec.roles if role.name in kept.launched}
         plan = plan_job(spec, own, kept.job_name, launched=launched, tasks=kept.tasks or {})
@@ -331,19 +333,15 @@ def pod_group_objects(names: Sequence[str]) -> list[dict[str, str]]:
     return [{"kind": "PodGroup", "name": name} for name in names]
 
 
-def plan_registration(registration: Registration, now: datetime | None = None) -> RegistrationPlan:
+def plan_registration(registration: Registration) -> RegistrationPlan:
     """Return what is registered for an app that `torchx run` launches.
-
-    Args:
-        registration: The app, with its entry.
-        now: When its objects are created. None: when the launch was decided.
 
     Raises:
         InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
         DeployError: The first object is not of the kind that the plan is for.
     """
     plan, record, entry = registration.plan, registration.record, registration.app_entry
-    at = now or datetime.fromisoformat(record.launched_at or "")
+    at = datetime.fromisoformat(record.launched_at)
     variant, objects = variant_of(plan.options), registration.objects()
     job_object = objects[0]
     found, kind = (job_object.get("apiVersion"), job_object.get("kind")), variant.job_object
@@ -389,10 +387,6 @@ def plan_registration(registration: Registration, now: datetime | None = None) -
         kubeconfig=entry.kubeconfig,
         kube_context=entry.kube_context,
     )
-
-
-def _digest_note(options: Options) -> dict[str, str]:
-    return {key: value for key, value in options.annotations.items() if key == labels.IMAGE_DIGESTS}
 
 
 def _annotate(manifest: dict[str, Any], own: Mapping[str, str]) -> None:

@@ -1,6 +1,6 @@
 """The hash of a run: what is rendered of a job, without what names it and what may change while it runs. Pure.
 
-Two jobs of which the same is rendered have one hash, however they are written down. A later release may render another
+Two jobs that render the same have one hash, however they are written down. A later release may render another
 manifest, and with it another hash; a recorded run whose fields are unchanged stays the same run all the same
 (`relaunch.change.decide`), and keeps the hash that it was recorded with.
 """

@@ -38,7 +38,7 @@ def find_variant(scheduler: str, name: str | None, record: RunRecord | None = No
 
 
 def variant_of_run(run: RunRecord | None, options: Options) -> Variant:
-    """Return the variant that a recorded run was launched with; without a record, the one that options choose."""
+    """Return the variant that a recorded run was launched with, or without a record that of the options."""
     return variant_of(options) if run is None or not run.digests else find_variant(options.scheduler, None, run)
 
 

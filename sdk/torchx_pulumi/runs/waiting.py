@@ -27,7 +27,7 @@ GONE_S = 5.0
 """Seconds for which a wait continues after a job's objects are gone and its end is not known."""
 
 LONGEST_STEP_S = 60.0
-"""Longest time between two observations that counts as failed; nothing is known about longer gaps."""
+"""Longest time between two observations that counts as failed; longer gaps do not count."""
 
 
 class Clock(Protocol):
@@ -170,7 +170,7 @@ class Wait:
         last = "its state was never seen" if self._last is None else f"it was last seen {progress_line(self._last)}"
         return ClusterError(
             f"{self.job}: {last}. Waiting until it is {self.goal.value} ended, and it is left as it is: {error}. "
-            f"A wait goes on for {REFUSED_S:g} s where the access is refused, and for {UNREACHABLE_S:g} s without an "
+            f"A wait goes on for {REFUSED_S:g} s if the access is refused, and for {UNREACHABLE_S:g} s without an "
             "answer",
             retryable=error.retryable,
             reason=error.reason,

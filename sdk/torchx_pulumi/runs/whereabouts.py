@@ -1,6 +1,6 @@
 """Access to the cluster of an app, and the check that it is the cluster of its launch (docs/decisions/0011).
 
-Nothing is concluded from the absence of an object in another cluster.
+The absence of an object in another cluster proves nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.variants import find_variant
 
 UNDECIDED_CLUSTER = "UndecidedCluster"
-"""`reason` of the error about a cluster that is not known to be the one of the launch. Reading is allowed there."""
+"""`reason` of the error about a cluster that may not be that of the launch. Reading is allowed there."""
 
 Connect = Callable[[str | None, str | None], Cluster]
-"""Kubeconfig and context (None: the ambient ones) to a cluster; nothing is asked of it yet."""
+"""Kubeconfig and context (None: the ambient ones) to a cluster, without a request."""
 
 
 def is_ours(entry: RunEntry, job_object: Manifest) -> bool:
-    """Return whether an object is the one that was launched, and not another of its name."""
+    """Return whether an object is the launched one, not another of its name."""
     return owns(run_of_entry(entry), job_object)
 
 
@@ -36,7 +36,7 @@ def is_of_stack(entry: RunEntry, job_object: Manifest) -> bool:
 
 
 def match_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> Match:
-    """Return whether a cluster is the one that an app was launched in.
+    """Return whether an app was launched in a cluster.
 
     Args:
         entry: The app.
@@ -60,7 +60,7 @@ def match_identity(entry: RunEntry, present: ClusterIdentity) -> Match:
 
 
 def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> None:
-    """Refuse a cluster that is not known to be the one of the launch; arguments as `match_cluster`.
+    """Refuse a cluster that may not be that of the launch; arguments as `match_cluster`.
 
     Raises:
         ClusterError: It is another one, that is not known, or it does not answer.
@@ -79,7 +79,7 @@ def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None
 
 
 def read_job_object(entry: RunEntry, cluster: Cluster) -> Manifest | None:
-    """Return the object that has the name of an app's, which may be another one. None: there is none.
+    """Return the object under the name of an app's, possibly another app's. None: it does not exist.
 
     Raises:
         ClusterError: The cluster does not answer, or the user may not read it.
@@ -90,7 +90,7 @@ def read_job_object(entry: RunEntry, cluster: Cluster) -> Manifest | None:
 
 
 def check_before_change(entry: RunEntry, cluster: Cluster) -> None:
-    """Read an app's object, and refuse a cluster that is not known to be the one of the launch.
+    """Read an app's object, and refuse a cluster that may not be that of the launch.
 
     Raises:
         ClusterError: As `check_cluster`.
@@ -108,9 +108,9 @@ def describe_access(entry: RunEntry) -> str:
 
 
 def ambient(kubeconfig: str | None, context: str | None) -> tuple[str | None, str | None]:
-    """Return the path of the kubeconfig and the context in force, each only where its option is None.
+    """Return the path of the kubeconfig and the context in force, each only if its option is None.
 
-    The path is None too where several kubeconfigs are merged, or a pod's service account is used.
+    The path is None too if several kubeconfigs are merged, or a pod's service account is used.
 
     Raises:
         ClusterError: The kubeconfig cannot be read.
@@ -122,7 +122,7 @@ def ambient(kubeconfig: str | None, context: str | None) -> tuple[str | None, st
 
 
 def reachable(entry: RunEntry, connect: Connect, own: Callable[[], Mapping[str, Any]] = dict) -> RunEntry:
-    """Return an app with an access that can be used here: the recorded one where it can, else the user's own.
+    """Return an app with an access that works here: the recorded one if it does, else the user's own.
 
     A colleague's entry names a kubeconfig in the colleague's home. Of several accesses that can be used, the one with
     the recorded address is taken. The caller still has to check the cluster.
@@ -130,7 +130,7 @@ def reachable(entry: RunEntry, connect: Connect, own: Callable[[], Mapping[str, 
     Args:
         entry: The app.
         connect: Opens a cluster.
-        own: Returns the options `kubeconfig` and `kube_context` in force; asked only where the recorded access fails.
+        own: Returns the options `kubeconfig` and `kube_context` in force; called only if the recorded access fails.
     """
     recorded = (entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
     address = entry.cluster if entry.cluster_identity is None else entry.cluster_identity.address

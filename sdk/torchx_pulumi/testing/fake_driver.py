@@ -57,7 +57,6 @@ class FakeDriver:
         self.closed = 0
 
     def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
-        """Create the app's objects, and note its stack."""
         entry = app.app_entry
         objects = objects_of({"kind": "List", "items": copy.deepcopy(app.objects())})
         check()
@@ -93,7 +92,6 @@ class FakeDriver:
     def recover(
         self, entry: RunEntry, progress: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
     ) -> RunEntry | None:
-        """Finish an interrupted launch whose job object is there, and remove all others."""
         if entry.owner is not None and is_working(entry.owner) and not take_over:
             raise DeployError(f"app {entry.app_id} is worked on by process {entry.owner.pid}; wait for it")
         check()
@@ -121,7 +119,7 @@ class FakeDriver:
         check: CheckOwner = unowned,
         take_over: bool = False,
     ) -> None:
-        """Delete the objects of a stack, and the stack; where its state is lost, the object that is there and ours."""
+        """Delete the objects of a stack, and the stack. If its state is lost, delete the object that is ours."""
         check()
         self._clear_locks(entry, take_over=take_over)
         stack = self.stacks.get(entry.place)
@@ -141,7 +139,6 @@ class FakeDriver:
         self.stacks.pop(entry.place, None)
 
     def record(self, entry: RunEntry, change: StackChange) -> Written:
-        """Write what is known of a run to the output `torchx`."""
         return self.record_at(entry.place, change)
 
     def record_at(
@@ -152,7 +149,6 @@ class FakeDriver:
         also: Callable[[], Sequence[StackChange]] = tuple,  # noqa: ARG002 - a stack has one app
         program_stacks: bool = False,  # noqa: ARG002 - every stack is that of an app
     ) -> Written:
-        """Write what is known of a run to the output `torchx` of the stack at a place."""
         stack = next((stack for known, stack in self.stacks.items() if _same(known, place)), None)
         if stack is None or not stack.finished:
             return Written(outcome=Recorded.LEFT if stack is None else Recorded.DEFERRED)
@@ -169,7 +165,6 @@ class FakeDriver:
         return Written(outcome=Recorded.WRITTEN, answer=after)
 
     def forget_at(self, place: StackRef, may_go: Callable[[str], bool]) -> Forgotten:
-        """Remove a stack."""
         known = next((known for known in self.stacks if _same(known, place)), None)
         if known is None:
             return Forgotten.KEPT
@@ -181,17 +176,15 @@ class FakeDriver:
         return Forgotten.REMOVED
 
     def clear_dead_locks(self, backend: str, place: StackRef | None = None) -> bool:
-        """Do nothing: no process of this driver leaves a lock."""
+        # No process of this driver leaves a lock.
         del backend, place
         return True
 
     def answer(self, entry: RunEntry) -> Answer | None:
-        """Return what the output `torchx` says."""
         stack = next((stack for known, stack in self.stacks.items() if _same(known, entry.place)), None)
         return Answer.of(copy.deepcopy(stack.outputs["torchx"])) if stack is not None and stack.finished else None
 
     def locks(self, entry: RunEntry) -> Sequence[str]:
-        """Return who holds locks on a stack."""
         return self.locked.get(entry.place, [])
 
     def find(
@@ -201,7 +194,6 @@ class FakeDriver:
         *,
         known: RunEntry | None = None,
     ) -> RunEntry | None:
-        """Return an app's entry from its stack."""
         for there, stack in self.stacks.items():
             if _same(there, place):
                 return stack.entry
@@ -211,7 +203,6 @@ class FakeDriver:
         return None
 
     def places(self, backend: str, project: str) -> Iterable[StackRef]:
-        """Return the stacks of a project in a backend."""
         return [place for place in [*self.stacks] if (place.backend, place.project) == (backend, project)]
 
     def _clear_locks(self, entry: RunEntry, *, take_over: bool) -> None:

@@ -86,7 +86,11 @@ def _read_role(value: Mapping[str, Any]) -> Any:
         for name, item in value.items()
         if name not in read_otherwise
     }
-    fields["mounts"] = [_read_mount(mount) for mount in value.get("mounts") or []]
+    fields["mounts"] = []
+    for mount in value.get("mounts") or []:
+        given = {name: read_value(item) for name, item in mount.items() if name != "type"}
+        kind = _MOUNTS.get(mount["type"])
+        fields["mounts"].append(given if kind is None else compat.make(kind, given))
     fields["resource"] = compat.make(
         specs.Resource, read_value(value.get("resource") or {"cpu": -1, "gpu": -1, "memMB": -1})
     )
@@ -96,9 +100,3 @@ def _read_role(value: Mapping[str, Any]) -> Any:
     if value.get("workspace") is not None:
         fields["workspace"] = compat.make_workspace(value["workspace"])
     return compat.make(specs.Role, fields)
-
-
-def _read_mount(value: Mapping[str, Any]) -> Any:
-    fields = {name: read_value(item) for name, item in value.items() if name != "type"}
-    kind = _MOUNTS.get(value["type"])
-    return fields if kind is None else compat.make(kind, fields)

@@ -46,7 +46,7 @@ class AppLogs:
     lookup: AppLookup
     observations: SharedObservations
     ambient: Callable[[], Mapping[str, Any]]
-    """Run options that hold where a call has none: those of `.torchxconfig`."""
+    """Run options for calls that give none: those of `.torchxconfig`."""
 
     def read(
         self,
@@ -76,7 +76,7 @@ class AppLogs:
             lines: `regex`, `since`, `until` and `tail_lines` as of `LogQuery`.
 
         Raises:
-            InvalidJobError: The app does not exist, and no archive has it; there is no such role or replica, or the
+            InvalidJobError: The app does not exist, and no archive has it; it lacks the role or replica, or the
                 regular expression is not valid.
             ClusterError: The log cannot be read, or the cluster is not the one of the launch.
         """
@@ -159,10 +159,9 @@ class _ArchivedLog(ReplicaLog):
     """The archived log of a replica."""
 
     entry: RunEntry | None
-    """The app. None: it is not known any more."""
+    """The app. None: it is unknown by now."""
 
     def label(self, query: LogQuery, found: ArchivedLog) -> Label | None:
-        """Return what lines of an archived pod's containers begin with."""
         if query.containers != "main":
             return None
         if self.entry is not None:
@@ -181,7 +180,6 @@ class _AppLog(_ArchivedLog):
     progress: ProgressCallback | None
 
     def lines(self, query: LogQuery) -> Iterator[str]:
-        """Return the lines of the pod that the replica has now."""
         entry, kept = self.entry, self.kept
         query = replace(query, pod=self._pod_name(query))
         label = _label(entry, kept.role, kept.replica, query.pod) if query.containers == "main" else None
@@ -212,7 +210,6 @@ class _AppLog(_ArchivedLog):
         return _observed_pod(self.entry, kept.role, kept.replica, self.observation, self.clock, follow=query.follow)
 
     def pod(self, query: LogQuery) -> Manifest | None:
-        """Return the pod that the replica has now."""
         cluster = self.context.cluster_of(self.entry)
         read_with_warning(self.entry, cluster)
         try:
@@ -233,7 +230,7 @@ def _containers(option: Any) -> tuple[str, ...] | str | None:
 
 
 def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Label:
-    """Return what lines of a container begin with: nothing where it is the replica's own."""
+    """Return the prefix of a container's lines, which is empty for the replica's own."""
     # The container has the name of its task, or that of its pod. A task has the number of its first replica.
     task = re.compile(rf"{re.escape(dns_names(entry)[role])}-(0|[1-9]\d*)")
 
@@ -262,7 +259,7 @@ def _observed_pod(
     """Return the name of the pod that a replica has now. A followed log waits until the pod is created.
 
     Raises:
-        ClusterError: There is no such pod, or the cluster does not answer.
+        ClusterError: The pod does not exist, or the cluster does not answer.
     """
     after: float | None = None
     while True:
@@ -291,7 +288,6 @@ class _SharedSource(PodSource):
     _last_line: str = ""
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
-        """Return the state of the pod."""
         snapshot = self.observation.later(self.entry, after, stop)
         if snapshot is None:
             return None
@@ -302,7 +298,7 @@ class _SharedSource(PodSource):
             why = "" if str(error) in line else f"; {error}"
             text = f"app {self.entry.app_id}, last known state: {line}{why}"
             raise ClusterError(text, retryable=error.retryable, reason=error.reason)
-        # In a cluster that is not known to be the one of the launch, the app's object is absent.
+        # In a cluster that may not be that of the launch, the app's object is absent.
         over = error is not None or status.state.terminal or status.reason is Reason.NOT_FOUND
         pods, rows = snapshot.seen.pods, snapshot.seen.rows or {}
         pod = next((item for item in pods or () if item["metadata"]["name"] == self.query.pod), None)

@@ -1,4 +1,4 @@
-"""Cancel, resume and delete apps. Each call may be repeated, also where object, stack or cluster are gone."""
+"""Cancel, resume and delete apps. Each call may be repeated, also if object, stack or cluster are gone."""
 
 from __future__ import annotations
 
@@ -168,9 +168,9 @@ class Order:
             return self.lookup.find(self.app_id)
 
     def _found(self) -> tuple[RunEntry, Cluster, Variant, ObservedObjects] | None:
-        """Return the app with its objects. None: there is no such app.
+        """Return the app with its objects. None: the app does not exist.
 
-        Where the cluster has no object of the run that is known here, the app is read again from its stack: a colleague
+        If the cluster has no object of the run that is known here, the app is read again from its stack: a colleague
         may have launched it again, or deleted it.
 
         Raises:

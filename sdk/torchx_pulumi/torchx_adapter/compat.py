@@ -11,7 +11,7 @@ from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 compares option
 from torchx import specs
 
 try:
-    # Only nightly has this module; its names are empty where the output is not a terminal.
+    # Only nightly has this module; its names are empty if the output is not a terminal.
     _colors: Any = importlib.import_module("torchx.util.colors")
 except ImportError:
     _colors = None
@@ -30,10 +30,6 @@ _BOOLEANS = configparser.ConfigParser.BOOLEAN_STATES
 
 def read_file_option(text: str, option: Any) -> Any:
     """Read an option of `.torchxconfig` as TorchX does for a launch.
-
-    Args:
-        text: Its value in the file.
-        option: TorchX's `runopt`.
 
     Raises:
         ValueError: The text is not of the option's type.

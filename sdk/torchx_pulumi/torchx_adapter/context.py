@@ -35,7 +35,7 @@ class AdapterContext:
     clock: LogClock = field(default_factory=LogClock)
     """Measures waits and lets time pass in them."""
     client: Any = None
-    """The caller's Kubernetes `ApiClient`, used where no kubeconfig is named. None: the kubeconfig is read."""
+    """The caller's Kubernetes `ApiClient`, used if no kubeconfig is named. None: the kubeconfig is read."""
     options: Callable[[], Mapping[str, Any]] = dict
     """Run options in force; `kubeconfig` and `kube_context` are the access to the apps of colleagues."""
     _clusters: dict[Any, Cluster] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class AdapterContext:
 
     @property
     def records(self) -> RunRecords:
-        """Return where it is kept how apps stand."""
+        """Return the records of how apps stand."""
         return RunRecords(index=self.index, driver=self.driver)
 
     def cluster(self, kubeconfig: str | None = None, context: str | None = None) -> Cluster:
@@ -62,7 +62,16 @@ class AdapterContext:
         """
         if self.client is not None and kubeconfig is None and context is None:
             return KubernetesCluster.of_client(self.client)
-        return self._connected(kubeconfig, context)
+        # It is kept for as long as its kubeconfig stays as it is: reading that takes longer than most answers.
+        stamps = [_stamp(path) for path in locations(kubeconfig)]
+        key = (kubeconfig, context, *stamps)
+        found = self._clusters.get(key)
+        if found is None or None in stamps:
+            found = self.connect(kubeconfig, context)
+            # A kubeconfig that changes often leaves a cluster for each of its versions.
+            kept = self._clusters if len(self._clusters) < MAX_CLUSTERS else {}
+            self._clusters = {**kept, key: found}
+        return found
 
     def chosen_cluster(self, options: Mapping[str, Any] | None = None) -> Cluster:
         """Return the cluster that run options name. None: those in force.
@@ -91,18 +100,6 @@ class AdapterContext:
     def _by_client(self, entry: RunEntry) -> bool:
         return self.client is not None and entry.kubeconfig is None and entry.ambient_kubeconfig is None
 
-    def _connected(self, kubeconfig: str | None, context: str | None) -> Cluster:
-        """Keep a cluster for as long as its kubeconfig stays as it is: reading that takes longer than most answers."""
-        stamps = [_stamp(path) for path in locations(kubeconfig)]
-        key = (kubeconfig, context, *stamps)
-        found = self._clusters.get(key)
-        if found is None or None in stamps:
-            found = self.connect(kubeconfig, context)
-            # A kubeconfig that changes often leaves a cluster for each of its versions.
-            kept = self._clusters if len(self._clusters) < MAX_CLUSTERS else {}
-            self._clusters = {**kept, key: found}
-        return found
-
     def close(self) -> None:
         """Close the engine, if it was created."""
         with self._guard:
@@ -120,7 +117,7 @@ def current_user() -> str:
 
 
 def _stamp(path: Path) -> tuple[str, int, int] | None:
-    """Return what changes with a file. None: that is not known, and it is read each time."""
+    """Return what changes with a file. None: unknown, so the file is read each time."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The request of an app: a plan and its manifest, made from an AppDef and run options. Starts and writes nothing."""
+"""The request of an app: a plan and its manifest, made from an AppDef and run options. Pure but for the cluster."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def make_request(
     known = image_plans or {}
     plans = {role.image: known[role.image] for role in spec.roles if role.image in known}
     pushed |= {image: plan.target for image, plan in plans.items()}
-    # The digests in the names of patched images are no part of the job's identity.
+    # The digests in the names of patched images do not belong to the job's identity.
     apart = [(role, *images.split_patched(role.image)) for role in spec.roles]
     roles = [replace(role, image=image, image_digest=digest) if digest else role for role, image, digest in apart]
     spec = replace(spec, roles=tuple(roles))
@@ -228,7 +228,7 @@ def _with_remote_images(
 
 
 def _new_name(spec: JobSpec, options: Options) -> str:
-    """Make a name that no other launch has; the one place where there is randomness."""
+    """Make a name that no other launch has; the only random value."""
     tail = backend_of(options).name_tail(spec, options)
     unique = names.normalize(make_unique(names.normalize(spec.name)))
     if len(unique) + tail <= names.MAX_LABEL and names.is_service_name(unique):

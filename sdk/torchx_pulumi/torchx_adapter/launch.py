@@ -1,4 +1,4 @@
-"""`schedule`: images, index entry, engine, and waiting. Whatever goes wrong, nothing half done stays."""
+"""`schedule`: images, index entry, engine, and waiting. A failure leaves nothing half done."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def _launch(context: AdapterContext, app: Registration, progress: ProgressCallba
         # What was begun is the new owner's.
         raise
     except TorchxPulumiError as error:
-        # What was begun is removed by the driver. Where that failed too, the next call on the app finds it.
+        # The driver removes what was begun. If that failed too, the next call on the app finds it.
         try:
             keep = driver.find(entry.place) is not None
         except BackendAbsentError:

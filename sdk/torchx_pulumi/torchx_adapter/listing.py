@@ -1,4 +1,4 @@
-"""`list`: what was launched, with its state; one call to the cluster for each kind, however many apps there are."""
+"""`list`: launched apps and their states, with one call to the cluster per kind for any number of apps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from torchx_pulumi.torchx_adapter.responses import app_state
 logger = logging.getLogger(__name__)
 
 OBSERVED_AT_ONCE = 8
-"""Apps that are observed at the same time, of those for which a list of objects is not enough."""
+"""Apps that are observed at the same time because a list of objects is not enough."""
 
 _Row = tuple[str, str, str, Callable[[], JobState]]
 """Id, name and uid of an app, and what returns its state."""
@@ -64,12 +64,12 @@ class ClusterListing:
     namespace: str | None
     """The only one that is wanted. None: all."""
     others: frozenset[str]
-    """Namespaces that are listed one by one where all at once is forbidden."""
+    """Namespaces that are listed one by one if all at once is forbidden."""
     refused: dict[str, ClusterError] = field(default_factory=dict)
     """Namespace to why it could not be listed."""
 
     def list(self, kind: Kind, selector: Mapping[str, str]) -> list[Manifest]:
-        """List a kind in all namespaces, or where that is forbidden, in each that is known.
+        """List a kind in all namespaces, or in each known one if that is forbidden.
 
         Raises:
             ClusterError: Nothing could be listed.
@@ -139,7 +139,7 @@ def list_apps(lookup: AppLookup, ambient: Mapping[str, Any], list_filter: ListFi
 def _by_cluster(
     context: AdapterContext, entries: Iterable[RunEntry], ambient: Mapping[str, Any]
 ) -> list[tuple[Cluster | ClusterError, list[RunEntry]]]:
-    """Group apps by the address at which their cluster is reached; the cluster in force is last, also without any."""
+    """Group apps by the address of their cluster. The cluster in force comes last, even without apps."""
     alike: dict[Any, list[RunEntry]] = {}
     for entry in entries:
         named, found = (entry.kubeconfig, entry.kube_context), (entry.ambient_kubeconfig, entry.ambient_context)
@@ -189,7 +189,12 @@ def _list_cluster(
         if entry is not None and is_ours(entry, job_object):
             del known[kind, entry.namespace, entry.job_name]
             rows.append((app_id, entry.name, uid, partial(_noted_state, context, entry, seen)))
-        elif entry is not None and _is_relaunched(entry, cluster, job_object):
+        elif (
+            entry is not None
+            and is_of_stack(entry, job_object)
+            and match_cluster(entry, cluster, job_object) is Match.SAME
+        ):
+            # It is of a later run of the app, in the cluster of the launch.
             del known[kind, entry.namespace, entry.job_name]
             find = partial(lookup.reread, entry)
             rows.append((app_id, entry.name, uid, partial(_others_state, lookup, kind, seen, find)))
@@ -213,7 +218,7 @@ def _with_states(rows: Sequence[_Row]) -> list[tuple[str, str, str, JobState]]:
 def _job_objects(
     listing: ClusterListing, scheduler: str, used: set[Kind], list_filter: ListFilter
 ) -> list[tuple[Kind, ObservedObjects]]:
-    """Read the objects that stand for jobs, and the pods of those that do not say how a job went."""
+    """Read the objects that stand for jobs, and the pods of jobs that end by their pods."""
     backend = find_backend(scheduler)
     default = next(iter(backend.variants.values())).job_object
     wanted = {} if list_filter.everything else {labels.LAUNCHER: labels.LAUNCHER_VALUE}
@@ -261,11 +266,6 @@ def _variant_of_kind(scheduler: str, kind: Kind) -> Variant:
     return next(variant for variant in find_backend(scheduler).variants.values() if variant.job_object == kind)
 
 
-def _is_relaunched(entry: RunEntry, cluster: Cluster, job_object: Manifest) -> bool:
-    """Return whether an object is of a later run of the app, in the cluster of the launch."""
-    return is_of_stack(entry, job_object) and match_cluster(entry, cluster, job_object) is Match.SAME
-
-
 def _others_state(
     lookup: AppLookup, kind: Kind, seen: ObservedObjects, find: Callable[[], RunEntry | None]
 ) -> JobState:
@@ -275,7 +275,7 @@ def _others_state(
         lookup: Has the index and the clusters.
         kind: Kind of the job object.
         seen: What was listed of the run.
-        find: Finds the app's stack. None: there is none in the backend in force.
+        find: Finds the app's stack. None: the backend in force has none.
     """
     variant, uid = _variant_of_kind(lookup.scheduler, kind), text_at(seen.job_object, "metadata", "uid")
     look = Look(variant=variant, at=lookup.context.now(), uid=uid, objects=seen)
@@ -290,7 +290,7 @@ def _others_state(
 
 
 def _noted_state(context: AdapterContext, entry: RunEntry, seen: ObservedObjects) -> JobState:
-    """Note the listed objects of an app, and return its state. Where the end is new, the whole app is observed."""
+    """Note the listed objects of an app, and return its state. A new end makes it observe the whole app."""
     look = look_at(context, entry, replace(seen, expected=entry.made_pods))
     try:
         noted = context.index.noted(entry)

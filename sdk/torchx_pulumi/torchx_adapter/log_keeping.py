@@ -26,13 +26,13 @@ def copying_before_deletion(
 ) -> Iterator[None]:
     """Copy the logs of an app's pods to its archive, if it has one, while the block deletes the pods.
 
-    The block runs in any case: that a log is not copied is said, and stops no cancellation and no deletion.
+    The block runs in any case: a log that is not copied is reported and stops nothing.
 
     Args:
         context: Engine, clusters, index and clock.
         entry: The app.
         progress: Takes lines of progress.
-        job_object: The app's object, where the caller has read it. None: it is read.
+        job_object: The app's object if the caller has read it. None: it is read.
     """
     url = entry.log_archive
     with ExitStack() as copies:

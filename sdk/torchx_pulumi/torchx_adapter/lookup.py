@@ -55,7 +55,7 @@ class AppLookup:
     """App that was not searched in the cluster, to the reason that was logged last."""
 
     def find(self, app_id: str, *, to_change: bool = False) -> RunEntry | None:
-        """Return an app; that a launch or deletion of it was interrupted is still in it.
+        """Return an app, also one whose launch or deletion was interrupted.
 
         Args:
             app_id: `namespace:name`.
@@ -73,7 +73,7 @@ class AppLookup:
         return found or self.find_in_backend(app_id, still) or self._find_in_cluster(app_id)
 
     def not_found(self, app_id: str, archives: Sequence[str] = ()) -> InvalidJobError:
-        """Return the error about an app that `find` does not find, and of which some archives have no log."""
+        """Return the error about an app that `find` does not find and whose log is in none of some archives."""
         backend = choose_backend(self.context.options().get("pulumi_backend"))
         searched = ["in the local index", *(f"in archive {name}" for name in archives), f"in backend {backend!r}"]
         text = (
@@ -83,7 +83,7 @@ class AppLookup:
         return invalid_job(app_id, [Problem("app_id", text)])
 
     def settled(self, app_id: str, progress: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
-        """Return an app that no process works on: waits for one that does, and puts right what an interrupted one left.
+        """Return an app that no process works on: wait for one that does, and repair an interrupted one.
 
         Args:
             app_id: `namespace:name`.
@@ -160,7 +160,7 @@ class AppLookup:
             return entry
 
     def recover(self, entry: RunEntry, progress: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
-        """Put right what an interrupted launch or deletion left. The app is claimed before anything is changed.
+        """Repair an interrupted launch or deletion. The app is claimed before any change.
 
         Returns:
             The app as it is now, which another process may have claimed first. None: nothing is left of it.
@@ -194,7 +194,7 @@ class AppLookup:
             return lease.end(lambda _: settled)
 
     def adopt(self, entry: RunEntry) -> RunEntry | None:
-        """Take an app that is not in the index into it, as a colleague's that is worked on from here by own access.
+        """Add an app to the index if it is missing there, for example a colleague's, with this user's access.
 
         Returns:
             The app. None: it is neither in the index nor in its backend any more.
@@ -211,14 +211,14 @@ class AppLookup:
         return index.update(entry, lambda now: now or here)
 
     def ambient_cluster(self) -> ClusterIdentity | None:
-        """Return the identity of the cluster in force. None: there is no kubeconfig, or it does not answer."""
+        """Return the identity of the cluster in force. None: no kubeconfig, or no answer."""
         try:
             return self.context.chosen_cluster().identify()
         except ClusterError:
             return None
 
     def _find_in_cluster(self, app_id: str) -> RunEntry | None:
-        """Find an app whose stack is kept elsewhere by its objects in the cluster in force."""
+        """Find an app by its objects in the cluster in force, because its stack is kept elsewhere."""
         namespace, _, name = app_id.partition(":")
         options = self.context.options()
         if not is_app_id(app_id):
@@ -286,14 +286,7 @@ class AppLookup:
 
 
 def _entry_of_objects(cluster: str, variant: Variant, seen: ObservedObjects, options: Mapping[str, Any]) -> RunEntry:
-    """Return the entry of an app of which only the objects are known.
-
-    Args:
-        cluster: Address of the cluster.
-        variant: Variant of the app.
-        seen: Its objects.
-        options: Run options in force.
-    """
+    """Return the entry of an app that is known by its objects only."""
     job_object = seen.job_object or {}
     metadata, run = job_object["metadata"], run_of_object(job_object)
     own: Mapping[str, str] = metadata.get("labels") or {}

@@ -54,7 +54,7 @@ def observe_app(
     through: Through = lambda cluster, _: cluster,
     remembered: Remembered | None = None,
 ) -> AppSnapshot:
-    """Observe an app and note the observation. Where the cluster cannot be reached, the last observation is returned.
+    """Observe an app and note the observation. If the cluster cannot be reached, return the last one.
 
     Args:
         context: Engine, clusters, index and clock.
@@ -100,7 +100,7 @@ def look_at(
         context: Engine and clock.
         entry: The app.
         objects: Its own objects; see `Look.objects`.
-        remembered: What is remembered of its objects. None: nothing.
+        remembered: Its remembered objects. None: none are.
     """
     look = Look(
         variant=find_variant(entry.scheduler, entry.choice),
@@ -121,7 +121,7 @@ def look_at(
 
 
 def shown(look: Look, observed: Mapping[str, Any] | None) -> JobStatus | None:
-    """Return an observation as a status, with all replicas where they were seen just now. None: nothing is known."""
+    """Return an observation as a status, with all replicas if they were seen just now. None: unknown."""
     if observed is None:
         return None
     status, seen = status_of(observed), look.status
@@ -131,12 +131,12 @@ def shown(look: Look, observed: Mapping[str, Any] | None) -> JobStatus | None:
 
 
 def last_seen(context: AdapterContext, entry: RunEntry) -> Mapping[str, Any] | None:
-    """Return how an app stood when it was seen last, here or by others. None: it never was."""
+    """Return how an app stood when it was last seen, here or by others. None: it was never seen."""
     return context.records.note(entry, look_at(context, entry, None))
 
 
 def read_with_warning(entry: RunEntry, cluster: Cluster) -> Manifest | None:
-    """Return the object that has the name of an app's; warn if the cluster is not known to be the one of the launch.
+    """Return the object under an app's name, and warn if the cluster may not be that of the launch.
 
     Raises:
         ClusterError: It is another cluster, or it does not answer.

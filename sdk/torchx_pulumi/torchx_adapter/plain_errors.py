@@ -1,4 +1,4 @@
-"""In the command `torchx`, our errors are one message, and Ctrl-C prints no traceback: its user has no use for code."""
+"""In the command `torchx`, our errors are one message without a traceback, and so is Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_command() -> bool:
 
 
 def show_plainly() -> None:
-    """From now on, print our errors and Ctrl-C without a traceback, where this process is the command `torchx`.
+    """From now on, print our errors and Ctrl-C without a traceback if this process is the command `torchx`.
 
     Elsewhere the traceback belongs to the program whose author reads it. Exit codes stay: 1 after an
     error, and the end by SIGINT after Ctrl-C.

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 WAITS = (JobState.SUBMITTED, JobState.PENDING)
 
 POLL_ENDS = (
-    f"polling ends {GONE_S:g} s after a job's objects were found deleted, after {REFUSED_S:g} s where the access is "
+    f"polling ends {GONE_S:g} s after a job's objects were found deleted, after {REFUSED_S:g} s if the access is "
     f"refused, and after {UNREACHABLE_S:g} s without an answer"
 )
 
@@ -159,7 +159,7 @@ class SharedObservation:
             self._reader = None
 
     def _read_through(self, cluster: PodReader, job_object: Kind) -> PodReader:
-        """Return a reader that asks for the app's object and its pods each time, and for all else where it is old."""
+        """Return a reader that reads the app's object and its pods each time, and the rest only if it is old."""
         if self._reader is None:
             self._reader = CachedReader(cluster, kept_s=EXPLAIN_EVERY_S, monotonic=self._clock.monotonic)
         return self._reader.with_fresh(job_object, POD)
@@ -181,7 +181,7 @@ class PollLimits:
         self._waits: dict[str, Patience] = {}
         self._said = ""
         self._absent: tuple[str, float] | None = None
-        """The app of the last call and the time of the first such call, where the app was not found. None: it was."""
+        """App of the last call and time of the first such call, if the app was not found. None: it was found."""
         self._guard = threading.Lock()
 
     def check_absent(self, app_id: str) -> None:
@@ -220,7 +220,7 @@ class PollLimits:
         if not over:
             return
         if error is None:
-            text = f"{status.message}; how it ended is not known, and the cluster has no trace of it any more"
+            text = f"{status.message}; its end is unknown, and the cluster has no trace of it any more"
             raise ClusterError(f"app {entry.app_id}: {text}; {POLL_ENDS}", reason=Reason.NOT_FOUND.value)
         raise ClusterError(
             f"app {entry.app_id}, last known state: {progress_line(status)}; {POLL_ENDS}",

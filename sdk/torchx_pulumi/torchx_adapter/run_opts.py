@@ -64,7 +64,7 @@ class WorkspaceOptions:
     )
     quiet: bool = option("whether to suppress verbose output for image building. Defaults to ``False``.", default=False)
     dockerfile: str | None = option(
-        "Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx where there is one",
+        "Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx if it exists",
         default=None,
     )
     build_args: dict[str, str] | None = option("Build arguments of patched images: NAME:value,NAME:value", default=None)
@@ -80,7 +80,7 @@ class WorkspaceOptions:
         choices=("auto", "registry", "docker"),
     )
     shared_daemon: bool = option(
-        "The cluster's nodes use this machine's Docker daemon: patched images are not pushed, image_repo is no need",
+        "The cluster's nodes use this machine's Docker daemon: patched images need no push and no image_repo",
         default=False,
     )
 
@@ -114,7 +114,7 @@ class GivenOptions(dict[str, Any]):
             super().__setitem__(key or name, value)
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]  # dict's own type of view cannot be made
-        """Return the names of the options; other spellings of them are in it."""
+        """Return the names of the options, in all spellings."""
         return _Spellings(self, self._options)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -146,7 +146,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
 
         Args:
             kind: The table.
-            discovered: Options that are read from the cluster where they are not set, with the text about it in their
+            discovered: Options that are read from the cluster if they are not set, with the text about it in their
                 help. They have no default: it would count as given, and a given value is never replaced.
         """
         for row in rows_of(kind):
@@ -239,11 +239,8 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
         if problems:
             required = any(name in problems for name, each in self._opts.items() if each.is_required)
             kind = MissingRunOptionError if required else InvalidRunConfigException
-            raise kind("; ".join(problems.values()), next(iter(problems)), self._all_shown(cfg))
-
-    def _all_shown(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options as a message may repeat them."""
-        return {name: self._shown(self.canonical_key(name), value) for name, value in cfg.items()}
+            shown = {name: self._shown(self.canonical_key(name), value) for name, value in cfg.items()}
+            raise kind("; ".join(problems.values()), next(iter(problems)), shown)
 
     def _shown(self, key: str | None, value: Any) -> Any:
         """Return a value without what may be a secret: credentials in URLs, and the values of mappings."""
@@ -270,13 +267,6 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             else:
                 inside = False
         return "".join(parts)
-
-
-def run_options(scheduler: str) -> CheckedOptions:
-    """Return all run options of a scheduler: the manifest's, then those of the launch, then those of images."""
-    opts = scheduler_options(scheduler)
-    opts.add_fields(WorkspaceOptions)
-    return opts
 
 
 def scheduler_options(scheduler: str) -> CheckedOptions:

@@ -49,7 +49,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         context: AdapterContext,
         docker_client: Any = None,
     ) -> None:
-        """Make a scheduler; nothing is read, asked or started yet.
+        """Make a scheduler, without reading a file or starting anything.
 
         Args:
             scheduler: `volcano` or `mcad`.
@@ -175,7 +175,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         )
 
     def describe(self, app_id: str) -> Any:
-        """Describe an app. None: no such app is known.
+        """Describe an app. None: the app is unknown.
 
         Raises:
             ClusterError: The cluster is not the one of the launch, or calls for this app have not learned its state for
@@ -190,7 +190,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         return describe_app(*found, self._context.now())
 
     def _snapshot(self, entry: RunEntry) -> tuple[RunEntry, AppSnapshot] | None:
-        """Observe an app. Recover an interrupted launch or deletion where the object is absent."""
+        """Observe an app, and recover an interrupted launch or deletion if the object is absent."""
         snapshot = self._observations.of(entry).now(entry)
         gone = snapshot.status.reason is Reason.NOT_FOUND and snapshot.error is None and is_shared(entry)
         if entry.stage is Stage.LAUNCHED and (snapshot.relaunched or gone):
@@ -269,7 +269,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         return self._logs
 
     def cancel(self, app_id: str, *, take_over: bool = False, progress: ProgressCallback = logger.info) -> None:
-        """Ask for an app to stop. Does nothing where the app has ended or does not exist."""
+        """Ask for an app to stop. An app that has ended or does not exist stays as it is."""
         Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over).cancel()
 
     def _cancel_existing(self, app_id: str) -> None:
@@ -287,7 +287,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         take_over: bool = False,
         progress: ProgressCallback = logger.info,
     ) -> None:
-        """Delete an app and its stack. Does nothing where the app does not exist; see `cancel.Order`."""
+        """Delete an app and its stack, if the app exists; see `cancel.Order`."""
         order = Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over)
         order.delete(forget_unreachable=forget_unreachable)
 
@@ -302,7 +302,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """Return the options of this scheduler's section of `.torchxconfig`."""
         options = torchxconfig.section(self.backend, self.run_opts())
         if options.get("pulumi_backend"):
-            # The index has the URL without its credentials, and this is where they are.
+            # The index has the URL without its credentials, which the file has.
             know_backend(options["pulumi_backend"])
         return options
 

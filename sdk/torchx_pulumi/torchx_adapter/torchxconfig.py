@@ -17,7 +17,7 @@ from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions
 
 NOTHING = "None"
-"""Text of an option that is unset, also where a later file sets it."""
+"""Text of an option that stays unset even if a later file sets it."""
 
 
 FILE_VARIABLE = "TORCHXCONFIG"
@@ -68,7 +68,7 @@ def _section(path: str, name: str) -> Mapping[str, str]:
             parser.read_file(file)
         return dict(parser.items(name)) if parser.has_section(name) else {}
     except (configparser.Error, UnicodeDecodeError) as error:
-        raise invalid_job("unnamed", [Problem(path, f"is no configuration: {_reason(error)}")]) from None
+        raise invalid_job("unnamed", [Problem(path, f"cannot be parsed: {_reason(error)}")]) from None
 
 
 def _reason(error: Exception) -> str:
@@ -81,4 +81,4 @@ def _reason(error: Exception) -> str:
         return f"line {error.lineno} is of no [section]"
     if isinstance(error, configparser.ParsingError):
         return f"line {', '.join(str(number) for number, _ in error.errors)} is neither [section] nor name = value"
-    return "it is no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

@@ -122,7 +122,7 @@ class WorkspaceTypes(WorkspaceMixin):  # type: ignore[misc]
         """Return the builder that the options choose.
 
         Raises:
-            ImageError: There is no such builder.
+            ImageError: The builder is unknown.
         """
         name = cfg.get(WORKSPACE_TYPE) or DOCKER
         if name not in (DOCKER, REGISTRY):

@@ -27,7 +27,7 @@ class Workspaces:
     _dry_run: threading.local = field(default_factory=threading.local)
 
     def patch(self, role: Any, workspace: str | Mapping[str, str], config: Mapping[str, Any]) -> None:
-        """Give a role the image that it will have with a workspace in it. Nothing is built or pushed.
+        """Give a role the image that it will have with a workspace in it, without building it.
 
         Args:
             role: The role; its image becomes the patched one's.
@@ -35,7 +35,7 @@ class Workspaces:
             config: Run options.
 
         Raises:
-            ImageOptionError: There is no `image_repo` to push it to.
+            ImageOptionError: `image_repo` is not set.
             ImageError: The workspace or the base image cannot be read.
         """
         repository = config.get("image_repo")

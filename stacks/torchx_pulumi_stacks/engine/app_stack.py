@@ -9,7 +9,7 @@ from pathlib import Path
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import DeployError, TakenOverError
-from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.progress import ProgressCallback, once_each
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.runs.driver import Launched
@@ -33,7 +33,7 @@ from torchx_pulumi_stacks.engine.orphans import (
     refuse_others,
     wait_for_pods,
 )
-from torchx_pulumi_stacks.engine.process import CliResult, RunningCli, end_orphaned_engines, run_cli
+from torchx_pulumi_stacks.engine.process import CliResult, RunningCli, end_orphaned_engines
 from torchx_pulumi_stacks.engine.program_host import preload, serve
 from torchx_pulumi_stacks.engine.pulumi_home import without_log
 from torchx_pulumi_stacks.engine.relay import Relay
@@ -70,7 +70,7 @@ class AppStack:
         connect: Connect = KubernetesCluster.connect,
         check: CheckOwner = unowned,
     ) -> None:
-        """Take an app; nothing is read yet.
+        """Take an app, without reading its stack.
 
         Args:
             entry: The app.
@@ -143,7 +143,7 @@ class AppStack:
         return Launched(uid=uid, outputs=notes.outputs or dict(run.exports))
 
     def remove(self, *, take_over: bool = False) -> None:
-        """Delete the app's objects and the stack, where they exist.
+        """Delete the app's objects and the stack, if they exist.
 
         Args:
             take_over: Remove the stack's locks, regardless of their owners.
@@ -152,6 +152,8 @@ class AppStack:
             DeployError: The engine refused, or another process works on the stack.
             ClusterError: The cluster cannot be reached, or is not the one of the launch; the stack stays.
         """
+        # The engine reports deletions of objects that were asked to go before.
+        progress = once_each(self.progress)
         self.clear_dead_locks(take_over=take_over)
         checkpoint = self.read()
         if checkpoint is not None and checkpoint.outdated and self._files is not None:
@@ -162,7 +164,7 @@ class AppStack:
             self.check_cluster()
         if lost:
             self.check()
-            delete_objects(self.entry, self.cluster, self.progress, self.check)
+            delete_objects(self.entry, self.cluster, progress, self.check)
         if checkpoint is not None and self._files is not None and not objects and not any(checkpoint.others()):
             # Without objects in the cluster, the files can be removed without a process.
             self.check()
@@ -170,14 +172,14 @@ class AppStack:
         elif checkpoint is not None:
             if objects:
                 self.check()
-                delete_unrecorded(checkpoint, self.entry, self.cluster, self.progress, self.check)
+                delete_unrecorded(checkpoint, self.entry, self.cluster, progress, self.check)
             if objects and not engine_reaches(checkpoint, self.entry, self.cluster()):
                 self._remove_without_engine(checkpoint, "the access in its state cannot be used here")
                 return
             find_cli()
             if not any(checkpoint.others()):
-                delete_awaited(checkpoint, self.entry, self.cluster, self.progress, self.check)
-            notes = EngineNotes(self.progress)
+                delete_awaited(checkpoint, self.entry, self.cluster, progress, self.check)
+            notes = EngineNotes(progress)
             words = ["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"]
             ended = self._run([*words, NO_PROGRAM], notes)
             if ended.code != 0 and not notes.errors and NO_ADDRESS in ended.stderr:
@@ -192,7 +194,7 @@ class AppStack:
                 raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
             self.check()
             if objects:
-                wait_for_pods(self.entry, self.cluster, self.check)
+                wait_for_pods(self.entry, self.cluster, progress, self.check)
         self.check()
         if self._files is not None:
             self._files.sweep(state=False)
@@ -244,7 +246,13 @@ class AppStack:
         if self._files is None:
             # `_run` handles the locks of other backends when the CLI reports them.
             if take_over:
-                self._cancel()
+                with self.work_dir.open() as folder:
+                    words = ["cancel", "--yes", "--stack", self.entry.place.cli_name]
+                    ended = RunningCli(find_cli(), words, folder, self._env()).wait()
+                if ended.code != 0 and not NO_STACK.search(ended.stderr):
+                    raise EngineNotes(self.progress).error(
+                        self.entry.app_id, "taken over", ended.stderr, code=ended.code
+                    )
             return
         end = time.monotonic() + LOCK_WAIT_S
         while stay := self._files.clear_locks(lambda lock: take_over or self.work_dir.locks.is_dead(lock)):
@@ -268,7 +276,7 @@ class AppStack:
         return self._connect(entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
 
     def check_cluster(self) -> None:
-        """Check that the cluster is the one of the launch, before anything in it is changed.
+        """Check that the cluster is that of the launch, before a change of it.
 
         The entry then has cluster access that works here, which another user's access may not.
 
@@ -314,10 +322,10 @@ class AppStack:
         cli, env = find_cli(), self._env()
 
         def run(folder: Path) -> CliResult:
-            return run_cli(cli, whole, folder, env, notes, locks, self.check, free)
+            return RunningCli(cli, whole, folder, env, notes, locks, self.check, free).wait()
 
         def cancel_and_run(folder: Path) -> CliResult:
-            run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.cli_name], folder, env)
+            RunningCli(cli, ["cancel", "--yes", "--stack", self.entry.place.cli_name], folder, env).wait()
             return run(folder)
 
         ended = self._retried(run)
@@ -329,14 +337,6 @@ class AppStack:
             ended = self._in_slot(cancel_and_run)
         self.check()
         return ended
-
-    def _cancel(self) -> None:
-        """Remove all locks of a stack that is not in a folder, if the stack exists."""
-        with self.work_dir.open() as folder:
-            words = ["cancel", "--yes", "--stack", self.entry.place.cli_name]
-            ended = run_cli(find_cli(), words, folder, self._env())
-        if ended.code != 0 and not NO_STACK.search(ended.stderr):
-            raise EngineNotes(self.progress).error(self.entry.app_id, "taken over", ended.stderr, code=ended.code)
 
     def _in_slot(self, run: Callable[[Path], CliResult]) -> CliResult:
         """Wait for a slot, and run the CLI in a folder of its own."""

@@ -1,4 +1,4 @@
-"""AutomationDriver: the `Driver` that runs the Pulumi engine."""
+"""AutomationDriver: the `Driver` that runs the Pulumi engine. `torchx_pulumi.runs.driver` documents its methods."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ class AutomationDriver:
         self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
 
     def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
-        """Create the app's objects in a stack of its own; see `torchx_pulumi.runs.driver.Driver`."""
         stack = self._stack(app.app_entry, progress, check)
         run = plan_registration(app)
         with self._changing(app.app_entry):
@@ -77,7 +76,6 @@ class AutomationDriver:
     def recover(
         self, entry: RunEntry, progress: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
     ) -> RunEntry | None:
-        """Finish or remove an interrupted launch or deletion; see `torchx_pulumi.runs.driver.Driver`."""
         entry = _followed(entry, progress)
         with self._changing(entry):
             return recover_stack(entry, self._stack(entry, progress, check), progress, take_over=take_over)
@@ -91,7 +89,6 @@ class AutomationDriver:
         check: CheckOwner = unowned,
         take_over: bool = False,
     ) -> None:
-        """Delete the app's objects and its stack; see `torchx_pulumi.runs.driver.Driver`."""
         entry = _followed(entry, progress)
         stack = self._stack(entry, progress, check)
         with self._changing(entry):
@@ -106,7 +103,6 @@ class AutomationDriver:
                 )
 
     def record(self, entry: RunEntry, change: StackChange) -> Written:
-        """Write what is known of a run to the stack's outputs; see `torchx_pulumi.runs.driver.Driver`."""
         try:
             place = _followed(entry, logger.debug).place
         except (OSError, ValueError, DeployError) as error:
@@ -123,7 +119,6 @@ class AutomationDriver:
         also: Callable[[], Sequence[StackChange]] = tuple,
         program_stacks: bool = False,
     ) -> Written:
-        """Write what is known of a run to a stack by its name; see `torchx_pulumi.runs.driver.Driver`."""
         try:
             store = self._store(place.backend)
             if store is None:
@@ -141,7 +136,6 @@ class AutomationDriver:
             return Written(outcome=Recorded.DEFERRED)
 
     def forget_at(self, place: StackRef, may_go: Callable[[str], bool]) -> Forgotten:
-        """Remove the files of a stack; see `torchx_pulumi.runs.driver.Driver`."""
         try:
             store = self._store(place.backend)
         except PermissionError as error:
@@ -161,7 +155,6 @@ class AutomationDriver:
         return outcome
 
     def clear_dead_locks(self, backend: str, place: StackRef | None = None) -> bool:
-        """Remove the locks of own processes that have ended; see `torchx_pulumi.runs.driver.Driver`."""
         try:
             store = self._store(backend)
             if store is not None:
@@ -172,7 +165,6 @@ class AutomationDriver:
         return True
 
     def answer(self, entry: RunEntry) -> Answer | None:
-        """Return what the stack's outputs say of its run; see `torchx_pulumi.runs.driver.Driver`."""
         place, backend = entry.place, know_backend(entry.place.backend)
         if time.monotonic() - self._failed_at.get(backend, -PAUSE_S) < PAUSE_S:
             raise DeployError(f"the Pulumi backend {backend} could not be read a moment ago", retryable=True)
@@ -190,11 +182,9 @@ class AutomationDriver:
         return answer if answer.observed else None
 
     def locks(self, entry: RunEntry) -> Sequence[str]:
-        """Return who holds locks on an app's stack; see `torchx_pulumi.runs.driver.Driver`."""
         return [str(lock) for lock in self._stack(entry, logger.debug).locks()]
 
     def find(self, place: StackRef, still: Still | None = None, *, known: RunEntry | None = None) -> RunEntry | None:
-        """Read an app's entry from its stack's own state; see `torchx_pulumi.runs.driver.Driver`."""
         found = find_entry(place, self._root, still)
         if found is not None or known is None:
             return found
@@ -202,7 +192,6 @@ class AutomationDriver:
         return None if moved == place else find_entry(moved, self._root, still)
 
     def places(self, backend: str, project: str) -> Iterable[StackRef]:
-        """Return the stacks of a project in a backend; see `torchx_pulumi.runs.driver.Driver`."""
         return list_stacks(backend, project)
 
     def close(self) -> None:
@@ -272,7 +261,7 @@ def _followed(entry: RunEntry, progress: ProgressCallback) -> RunEntry:
         return replace(entry, place=moved)
     if entry.stage is not Stage.LAUNCHING:
         progress(
-            f"{entry.app_id}: there is no stack {place.project}/{place.stack} in {place.backend} any more: it was "
+            f"{entry.app_id}: its stack {place.project}/{place.stack} is gone from {place.backend}: it was "
             "removed, or `pulumi stack migrate` moved it elsewhere; its objects are found by their label"
         )
     return entry

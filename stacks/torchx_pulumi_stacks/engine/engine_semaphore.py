@@ -28,7 +28,7 @@ ENGINE_MB = 250
 
 PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
-"""Pause of the first who waits, and the longest pause: each one ahead adds one of the first."""
+"""Pauses between two attempts: the first in line waits `PAUSE_S`, each one ahead adds as much, up to the longest."""
 
 RENEW_S = 1.0
 """Time after which a waiting launch renews its ticket and its lease."""
@@ -57,7 +57,7 @@ class EngineSlot:
     """A slot for one engine. As a context manager, it is held until the block ends, or until `release`."""
 
     def __init__(self, folder: Path, progress: ProgressCallback, check: CheckOwner = unowned) -> None:
-        """Set the folder; nothing is acquired yet.
+        """Set the folder. `acquire` takes a slot.
 
         Args:
             folder: Folder of the lock files; hosts that share it have a folder each in it.

@@ -16,9 +16,11 @@ from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.kube.kubeconfig import api_server, find_access, identity_of
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
+from torchx_pulumi.runs.deletion import DeletionNotes
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
@@ -57,7 +59,7 @@ def delete_unrecorded(
         if inputs.get("kind"):
             kind = objects_of(inputs)[0][0]
             found = _get_own(cluster, kind, run, str(metadata.get("name")))
-            _delete(cluster, [(kind, run.namespace, item) for item in found], progress, check)
+            _delete(cluster, entry, [(kind, run.namespace, item) for item in found], progress, check)
 
 
 def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: Cluster) -> bool:
@@ -106,7 +108,7 @@ def delete_recorded(
         found = cluster.get(kind, namespace, name)
         if found is not None and found["metadata"]["uid"] == item["metadata"].get("uid"):
             same.append((kind, namespace, found))
-    _delete(cluster, same, progress, check)
+    _delete(cluster, entry, same, progress, check)
 
 
 def delete_awaited(
@@ -155,9 +157,9 @@ def delete_objects(
         pods = cluster.list(POD, namespace, find_backend(entry.scheduler).pod_selector(name))
         followers = [(POD, namespace, pod) for pod in pods if _is_own(run, pod)]
         followers += [(SERVICE, namespace, item) for item in _get_own(cluster, SERVICE, run, name)]
-        _delete(cluster, followers, progress, check)
+        _delete(cluster, entry, followers, progress, check)
     job = _get_own(cluster, variant.job_object, run, name)
-    _delete(cluster, [(variant.job_object, namespace, item) for item in job], progress, check)
+    _delete(cluster, entry, [(variant.job_object, namespace, item) for item in job], progress, check)
 
 
 def refuse_others(checkpoint: Checkpoint | None, entry: RunEntry) -> None:
@@ -179,7 +181,9 @@ def refuse_others(checkpoint: Checkpoint | None, entry: RunEntry) -> None:
     )
 
 
-def wait_for_pods(entry: RunEntry, connect: Callable[[], Cluster], check: CheckOwner = unowned) -> None:
+def wait_for_pods(
+    entry: RunEntry, connect: Callable[[], Cluster], progress: ProgressCallback, check: CheckOwner = unowned
+) -> None:
     """Wait until pods that the engine deleted are gone: the engine does not wait for pods, as a gang may be queued.
 
     Raises:
@@ -189,7 +193,7 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], Cluster], check: CheckO
     if not find_variant(entry.scheduler, entry.choice).makes_pods:
         return
     cluster, end = connect(), time.monotonic() + GONE_TIMEOUT_S
-    selector = find_backend(entry.scheduler).pod_selector(entry.job_name)
+    selector, notes = find_backend(entry.scheduler).pod_selector(entry.job_name), _notes(cluster, entry, progress)
     while pods := cluster.list(POD, entry.namespace, selector):
         if time.monotonic() > end:
             raise ClusterError(
@@ -198,6 +202,7 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], Cluster], check: CheckO
                 retryable=True,
             )
         check()
+        notes.tell(POD, pods[0])
         time.sleep(POLL_S)
 
 
@@ -214,27 +219,31 @@ def _is_own(run: Run, found: Manifest) -> bool:
 
 def _delete(
     cluster: Cluster,
+    entry: RunEntry,
     objects: Sequence[tuple[Kind, str, Manifest]],
     progress: ProgressCallback,
     check: CheckOwner,
 ) -> None:
-    """Delete objects, each with its kind and namespace, and wait until all are gone."""
+    """Delete objects of an app, each with its kind and namespace, and wait until all are gone."""
     for kind, namespace, found in objects:
         check()
         progress(f"deleting {kind.kind} {namespace}/{found['metadata']['name']}")
         cluster.delete(kind, namespace, found["metadata"]["name"], uid=found["metadata"]["uid"])
+    notes = _notes(cluster, entry, progress)
     for kind, namespace, found in objects:
-        _wait_gone(cluster, kind, namespace, found, check)
+        name, uid, end = found["metadata"]["name"], found["metadata"]["uid"], time.monotonic() + GONE_TIMEOUT_S
+        while text_at(left := cluster.get(kind, namespace, name), "metadata", "uid") == uid:
+            if time.monotonic() > end:
+                raise ClusterError(
+                    f"{kind.kind} {namespace}/{name} was asked to go and is still there after {GONE_TIMEOUT_S:.0f} s; "
+                    "look at its finalizers and pods",
+                    retryable=True,
+                )
+            check()
+            notes.tell(kind, left or found)
+            time.sleep(POLL_S)
 
 
-def _wait_gone(cluster: Cluster, kind: Kind, namespace: str, found: Manifest, check: CheckOwner) -> None:
-    name, uid, end = found["metadata"]["name"], found["metadata"]["uid"], time.monotonic() + GONE_TIMEOUT_S
-    while ((cluster.get(kind, namespace, name) or {}).get("metadata") or {}).get("uid") == uid:
-        if time.monotonic() > end:
-            raise ClusterError(
-                f"{kind.kind} {namespace}/{name} was asked to go and is still there after {GONE_TIMEOUT_S:.0f} s; "
-                "look at its finalizers and pods",
-                retryable=True,
-            )
-        check()
-        time.sleep(POLL_S)
+def _notes(cluster: Cluster, entry: RunEntry, progress: ProgressCallback) -> DeletionNotes:
+    selector = find_backend(entry.scheduler).pod_selector(entry.job_name)
+    return DeletionNotes(cluster, entry.namespace, selector, progress)

@@ -141,25 +141,6 @@ class RunningCli:
         self._ends.close()
 
 
-def run_cli(
-    cli: str,
-    words: Sequence[str],
-    folder: Path,
-    env: Mapping[str, str],
-    notes: EngineNotes | None = None,
-    locks: OwnedLocks | None = None,
-    check: CheckOwner = unowned,
-    on_end: Callable[[], None] = lambda: None,
-) -> CliResult:
-    """Run the CLI until it ends; see `RunningCli`.
-
-    Raises:
-        DeployError: The process cannot be started.
-        KeyboardInterrupt: The user interrupted the process, which has ended.
-    """
-    return RunningCli(cli, words, folder, env, notes, locks, check, on_end).wait()
-
-
 def end_orphaned_engines(key: str, locks: OwnedLocks) -> int:
     """End the engine processes of a dead owner of a stack, and return how many there were.
 

@@ -1,4 +1,4 @@
-"""Serve the program of a run in a new process where this process was forked after gRPC was loaded: gRPC hangs there.
+"""Serve the program of a run in a new process if this one was forked after it loaded gRPC, which would hang.
 
 `main` of the new process reads the run from the first line of stdin, prints the port of its server, and ends with
 stdin.

@@ -1,4 +1,4 @@
-"""A PULUMI_HOME for engines in which Pulumi writes no automatic log; all else in it is the user's own.
+"""A PULUMI_HOME for engines without Pulumi's automatic log; all else in it is the user's own.
 
 Pulumi writes what an engine does to a compressed and encrypted log in PULUMI_HOME/logs. At 1,000 replicas that is a
 third of the engine's CPU time, and no option turns it off. It is off where `logs` cannot be a folder.
@@ -80,7 +80,7 @@ def _link(ours: Path, theirs: Path) -> None:
 def _has_credentials(env: Mapping[str, str], theirs: Path) -> bool:
     """Return whether an engine has its credentials in the environment that this module makes.
 
-    Pulumi looks in other places for those of a service, but only where no variable names a home.
+    Pulumi looks in other places for those of a service, but only if no variable names a home.
     """
     if not is_service(env.get("PULUMI_BACKEND_URL", "")):
         return True

@@ -36,8 +36,12 @@ def recover_stack(
         DeployError: Another process works on the app, or the engine refused.
         ClusterError: The cluster cannot be reached.
     """
-    if not take_over:
-        _refuse_if_working(entry)
+    if not take_over and is_working(entry.owner):
+        raise DeployError(
+            f"another process works on app {entry.app_id}: {describe_owner(entry.owner)}; wait for its end, or take "
+            f"the app over: `{delete_command(entry)} --take-over`",
+            retryable=True,
+        )
     stack.end_orphaned_engines()
     stack.clear_dead_locks(take_over=take_over)
     if entry.stage is Stage.DELETING:
@@ -47,7 +51,7 @@ def recover_stack(
     checkpoint = stack.read()
     stack.check()
     if checkpoint is None:
-        # The engine writes the state before it creates an object, so without a state there is no object. If the launch
+        # The engine writes the state before it creates an object, so without a state no object exists. If the launch
         # had finished, the state was lost and the objects may exist.
         stack.work_dir.clear()
         return None if entry.stage is Stage.LAUNCHING else replace(entry, owner=None)
@@ -94,13 +98,3 @@ def _launched(entry: RunEntry, checkpoint: Checkpoint) -> RunEntry:
 def _uid(checkpoint: Checkpoint | None) -> str | None:
     note = None if checkpoint is None else checkpoint.stash(APP_SUFFIX)
     return str(note["uid"]) if note and note.get("uid") else None
-
-
-def _refuse_if_working(entry: RunEntry) -> None:
-    if not is_working(entry.owner):
-        return
-    raise DeployError(
-        f"another process works on app {entry.app_id}: {describe_owner(entry.owner)}; wait for its end, or take the "
-        f"app over: `{delete_command(entry)} --take-over`",
-        retryable=True,
-    )

@@ -64,7 +64,7 @@ def find_entry(ref: StackRef, root: Path, still: Still | None = None) -> RunEntr
 
 
 def find_renamed(root: Path, entry: RunEntry) -> StackRef | None:
-    """Return where the stack of an app is after `pulumi stack rename`. None: it is not in this folder.
+    """Return the place of an app's stack after `pulumi stack rename`. None: not in this folder.
 
     Every stack of a project in the folder is read; unreadable ones are skipped.
 

@@ -15,7 +15,7 @@ from torchx_pulumi.storage.stores import Store
 logger = logging.getLogger(__name__)
 
 LIMIT_S = 60.0
-"""Longest time after which the removal of a stack still begins: the decision under the lock asks a cluster."""
+"""Time within which a removal must begin, because the decision under the lock asks a cluster."""
 
 OTHER_STATES = (".json.zst", ".yaml", ".yaml.gz", ".yaml.zst")
 """Suffixes of states that Pulumi can write and this package cannot read: a stack with one of them stays."""
@@ -49,7 +49,7 @@ def _remove(store: Store, place: StackRef, owned: OwnedLocks, may_go: Callable[[
         return Forgotten.LEFT
     start = f"{STACKS}/{place.project}/{place.stack}"
     if _state(store, start) is None:
-        # Without a state there is no reason for a lock, which would make a folder that is not mounted look like one.
+        # A lock without a state is useless, and would make an unmounted folder look like a backend.
         return _left_or_kept(store, start)
     with stack_lock(store, place, owned, limit_s=LIMIT_S) as has_time:
         if has_time is None:
@@ -75,7 +75,7 @@ def _remove(store: Store, place: StackRef, owned: OwnedLocks, may_go: Callable[[
 
 
 def _state(store: Store, start: str) -> tuple[str, str] | None:
-    """Return suffix and text of a stack's only state. None: there is none, several, or one that cannot be read."""
+    """Return suffix and text of a stack's only state. None: none, several, or an unreadable one."""
     if any(store.read_bytes(f"{start}{suffix}") is not None for suffix in OTHER_STATES):
         return None
     found = [(suffix, data) for suffix in SUFFIXES if (data := store.read_bytes(f"{start}{suffix}")) is not None]
@@ -86,6 +86,6 @@ def _state(store: Store, start: str) -> tuple[str, str] | None:
 
 
 def _left_or_kept(store: Store, start: str) -> Forgotten:
-    """Return why a stack without a state that can be read is not removed: it has another one, or there is no stack."""
+    """Return why a stack without a readable state stays: it has another form of state, or does not exist."""
     exists = any(store.read_bytes(f"{start}{suffix}") is not None for suffix in (*SUFFIXES, *OTHER_STATES))
     return Forgotten.LEFT if exists else Forgotten.KEPT

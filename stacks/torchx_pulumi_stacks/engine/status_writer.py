@@ -31,7 +31,7 @@ from torchx_pulumi.stack_state.checkpoint import (
 )
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, retried, stack_lock
 from torchx_pulumi.stack_state.stacks import STACKS, SUFFIXES
-from torchx_pulumi.storage.stores import Store, Stored
+from torchx_pulumi.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +77,12 @@ def _write(
     program_stacks: bool,
 ) -> Written | None:
     """Write once; see `write_status`. None: another process holds the lock, or has changed the state."""
-    found = _find(store, place)
-    if found is None:
+    paths = (f"{STACKS}/{place.project}/{place.stack}{suffix}" for suffix in SUFFIXES)
+    found = [(path, stored) for path in paths if (stored := store.read(path)) is not None]
+    if len(found) != 1:
+        # There is no checkpoint, or it has another format.
         return Written(outcome=Recorded.LEFT)
-    path, before = found
+    path, before = found[0]
     try:
         # The change is made for the state that is read here, and written only if the state is the same under the lock.
         checkpoint = parse_checkpoint(decode_checkpoint(before.data, path))
@@ -126,13 +128,6 @@ def _damaged(path: str, error: Exception) -> Written:
 def _too_slow(place: StackRef) -> Written:
     logger.debug("stack %s is not written yet: requests take too long", place.stack)
     return Written(outcome=Recorded.DEFERRED)
-
-
-def _find(store: Store, place: StackRef) -> tuple[str, Stored] | None:
-    """Return path and content of a stack's checkpoint. None: there is none, or it has another format."""
-    paths = (f"{STACKS}/{place.project}/{place.stack}{suffix}" for suffix in SUFFIXES)
-    found = [(path, stored) for path in paths if (stored := store.read(path)) is not None]
-    return found[0] if len(found) == 1 else None
 
 
 def changed(checkpoint: Checkpoint, change: StackChange, *, program_stacks: bool) -> Written:

@@ -28,7 +28,7 @@ def place_key(place: StackRef) -> str:
 
 
 def requested_entry(root: Path, place: StackRef) -> Any:
-    """Return the entry of an app whose launch started here and has not finished. None: no such launch.
+    """Return the entry of an app whose launch started here and has not finished. None: none has.
 
     Raises:
         DeployError: The file cannot be read.
@@ -58,7 +58,7 @@ class WorkDir:
         write_json(self._folder / "order.json", {field.name: getattr(run, field.name) for field in fields(run)})
 
     def order(self) -> RegistrationPlan | None:
-        """Return the request of a pending launch. None: there is none, or another release wrote it.
+        """Return the request of a pending launch. None: no launch is pending, or another release wrote it.
 
         Raises:
             DeployError: The file cannot be read.
@@ -80,10 +80,11 @@ class WorkDir:
         make_folder(self._folder)
         try:
             folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
-            place = self._entry.place
+            entry, place = self._entry, self._entry.place
             (folder / "Pulumi.yaml").write_text(json.dumps({"name": place.project, "runtime": "python"}))
-            settings = self._settings()
-            if settings:
+            if entry.kubeconfig is None and entry.kube_context is None and entry.ambient_context is not None:
+                # The context at the launch: a deletion uses the same cluster if the current context changes.
+                settings = {"config": {"kubernetes:context": entry.ambient_context}}
                 (folder / f"Pulumi.{place.stack}.yaml").write_text(json.dumps(settings))
         except OSError as error:
             raise DeployError(
@@ -98,13 +99,3 @@ class WorkDir:
     def clear(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _settings(self) -> dict[str, object]:
-        """Return the stack's settings: the kubeconfig context that was current at the launch.
-
-        The default provider stores it in the state, so a deletion uses the same cluster if the current context changes.
-        """
-        entry = self._entry
-        if entry.kubeconfig is None and entry.kube_context is None and entry.ambient_context is not None:
-            return {"config": {"kubernetes:context": entry.ambient_context}}
-        return {}

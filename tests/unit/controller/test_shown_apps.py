@@ -76,7 +76,13 @@ def test_an_app_is_shown_as_its_stack_and_then_as_its_cluster_says(world: World)
 def test_a_program_without_exports_is_shown_from_its_component_and_its_stack_is_not_written(world: World) -> None:
     app, fleet = world.launch_program("mine-1"), LiveFleet()
     whole = checkpoint(app, program=True)
-    whole["checkpoint"]["latest"]["resources"][0]["outputs"] = {"torchx": "mine"}
+    resources = whole["checkpoint"]["latest"]["resources"]
+    resources[0]["outputs"] = {"torchx": "mine"}
+    declared = resources[1]["outputs"]["declared"]
+    resources[1]["outputs"]["declared"] = {**declared, "created_by": None}
+    job_object = app.plan.objects[0]
+    token = f"kubernetes:{job_object['apiVersion']}:{job_object['kind']}"
+    resources.append({"urn": f"{resources[1]['urn']}${token}::train", "type": token, "inputs": job_object})
     app.path.write_text(json.dumps(whole))
     before = app.path.read_text()
     with world.controller(fleet=fleet):
@@ -85,6 +91,7 @@ def test_a_program_without_exports_is_shown_from_its_component_and_its_stack_is_
         found = row(fleet, app)
         assert (found.app_id, found.handle) == ("default:mine-1", "pulumi_volcano://torchx/default:mine-1")
         assert (found.scheduler, found.name, found.replicas_wanted) == ("volcano", "train", 1)
+        assert (found.queue, found.user) == ("default", f"{app.entry.place.project}/{app.entry.place.stack}")
         world.phase(app, "Completed", succeeded=1)
         wait_for(shows(fleet, app, "SUCCEEDED", "Completed"))
         world.cluster.remove(app.kind, "default", app.name)

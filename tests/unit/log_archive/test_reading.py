@@ -120,7 +120,7 @@ def test_the_note_says_which_attempt_and_what_is_missing(tmp_path: Path) -> None
     assert run is not None
     assert ArchivedLog(archive, JOB, "trainer", 0).note == (
         f"read from the archive {archive.name}: copied at {format_time(run.copied_at)}; container main: copied "
-        "before its end, which is missing, and 7,216 of its 8,200 bytes were left out, where a line says so"
+        "before its end, which is missing, and 7,216 of its 8,200 bytes were left out, at the line that says so"
     )
 
 

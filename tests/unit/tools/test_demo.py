@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from tools.demo.__main__ import main
-from tools.demo.running import alone
+from tools.demo.errors import DemoError
+from tools.demo.pulumi_cli import ROOT, PulumiCli
+from tools.demo.running import alone, explain_how_to_look
+from tools.demo.target import Target
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +34,33 @@ def test_an_unknown_cluster_is_refused(capsys: pytest.CaptureFixture[str]) -> No
         main(["--cluster", "elsewhere"])
     assert caught.value.code == 2
     assert "'local', 'current'" in capsys.readouterr().err
+
+
+def test_a_shell_that_looks_around_has_the_commands_of_this_checkout(tmp_path: Path) -> None:
+    pulumi = PulumiCli(tmp_path, {"PATH": "/parts"}, None)
+    assert pulumi.shell_settings["PATH"].split(":") == [str(ROOT / ".venv" / "bin"), "/parts"]
+
+
+def test_what_is_left_running_is_explained_with_an_image_that_can_be_pulled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target(image="registry:5000/torchx-demo:1", jobs=(), create_namespace=True)
+    explain_how_to_look(PulumiCli(tmp_path, {}, None), target)
+    said = capsys.readouterr().out
+    assert "Image that its pods can pull: registry:5000/torchx-demo:1" in said
+    assert f"source {tmp_path}/env.sh" in said
+
+
+def test_commands_name_the_provider_once_and_fail_loudly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake = tmp_path / "bin" / "pulumi"
+    fake.parent.mkdir()
+    lines = "Kubernetes provider: a stand-in for the official one, version 4"
+    fake.write_text(f"#!/bin/sh\necho '{lines}'\necho made\ntest $1 != down\n")
+    fake.chmod(0o755)
+    pulumi = PulumiCli(tmp_path / "demo", {"PATH": f"{fake.parent}:/usr/bin:/bin"}, None)
+    pulumi.project.mkdir(parents=True)
+    pulumi.run("up")
+    with pytest.raises(DemoError, match="exited with 1"):
+        pulumi.run("down")
+    said = capsys.readouterr().out
+    assert (said.count("pulumi | made"), "stand-in" in said) == (2, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,26 @@ def test_commands_on_a_run(world: World, capsys: pytest.CaptureFixture[str], sub
     assert main.main(["delete", handle], adapter_context=world.context()) == 0
     assert main.main(["delete", handle], adapter_context=world.context()) == 0
     assert "nothing to delete" in capsys.readouterr().err
+
+
+def test_delete_takes_several_handles_and_an_error_of_one_keeps_no_other(
+    world: World, capsys: pytest.CaptureFixture[str], submit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handles = [f"pulumi_volcano://torchx/{submit()}" for _ in range(3)]
+    places = [*world.driver.stacks]
+    assert main.main(["delete", handles[0], "x", "y"], adapter_context=world.context()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("torchx-pulumi: the arguments have 2 problems:\n  - HANDLE: is 'x'")
+    assert [*world.driver.stacks] == places
+    world.driver.locked[places[1]] = ["somebody"]
+    assert main.main(["delete", *handles, handles[0]], adapter_context=world.context()) == 2
+    assert [*world.driver.stacks] == [places[1]]
+    assert capsys.readouterr().err.count(": deleted") == 2
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"torchx-pulumi {version('torchx-pulumi')}\n"
 
 
 def test_without_an_engine_the_command_says_so(world: World, capsys: pytest.CaptureFixture[str], submit: Any) -> None:

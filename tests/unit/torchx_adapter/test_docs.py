@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from torchx.runner import Runner
 from torchx.runner.config import load
-from torchx_pulumi.torchx_adapter.run_opts import run_options
 
 from tests.doc_blocks import block
+from tests.unit.torchx_adapter.run_options import run_options
 
 from .conftest import World, app
 

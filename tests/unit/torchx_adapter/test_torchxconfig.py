@@ -15,7 +15,8 @@ from torchx.runner.config import load
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
-from torchx_pulumi.torchx_adapter.run_opts import run_options
+
+from tests.unit.torchx_adapter.run_options import run_options
 
 from .conftest import ECHO, World, run
 
@@ -161,7 +162,7 @@ def test_an_option_that_is_unknown_and_unset_in_the_file_is_left_out(
             r"\[pulumi_volcano\] pulumi_backend: write a percent sign as %%",
         ),
         ("postgres hunter2", "line 3 is neither"),
-        ("queue = twice", "is no configuration"),
+        ("queue = twice", "cannot be parsed"),
         ("build_args = hunter2", "must be name:value"),
     ],
 )

@@ -31,6 +31,9 @@ GANG_REFUSED: Final = "the pods of the gang cannot all be placed at once"
 SCHEDULING_FAILED: Final = "FailedScheduling"
 """Reason of an event about a pod that a scheduler could not place."""
 
+BEFORE_PLACEMENT: Final = (Reason.WAITING_IN_QUEUE, Reason.UNSCHEDULABLE)
+"""Reasons for waiting that end when the pods have nodes."""
+
 REPLICA_MESSAGES: Final[Mapping[Reason, str]] = {
     Reason.WAITING_IN_QUEUE: "the AppWrapper has not been dispatched yet",
     Reason.CANCELLED: "the job was deleted; the pod is gone",
@@ -132,13 +135,16 @@ def find_waits(
         waiting = [replica for replica in replicas if replica.reason in reasons]
         if waiting:
             found.append((waiting[0].reason, explain_replicas(waiting, replicas)))
-    found += wrapper.waits
+    placement = list(wrapper.waits)
     for pod_group in pod_groups:
         phase = text_at(pod_group, "status", "phase")
         if phase in ("Pending", "PreScheduling", "Unknown", "Failed"):
             text = f"PodGroup {text_at(pod_group, 'metadata', 'name') or '?'} is {phase}"
-            found.append((Reason.UNSCHEDULABLE, text))
-    for word, message in _warnings(events):
+            placement.append((Reason.UNSCHEDULABLE, text))
+    are_placed = bool(replicas) and len(placed_pods(replicas)) == len(replicas)
+    # What MCAD and its coscheduler said before the pods had a node stays in their objects for a while.
+    found += [wait for wait in placement if not (are_placed and wait[0] in BEFORE_PLACEMENT)]
+    for word, message in _warnings(events, replicas):
         found.append((Reason.UNSCHEDULABLE if word == SCHEDULING_FAILED else otherwise, f"{word}: {message}"))
     found.sort(key=lambda wait: vagueness(wait[1]))
     waiting = [replica for replica in replicas if replica.reason is Reason.WAITING_FOR_PODS]
@@ -147,9 +153,28 @@ def find_waits(
     return found
 
 
-def _warnings(events: Sequence[Observed]) -> Iterable[tuple[str, str]]:
-    """Return the most specific warning of each kind among the events, the newest kind first."""
-    warnings = [event for event in events if text_at(event, "type") == "Warning" and text_at(event, "message")]
+def placed_pods(replicas: Sequence[ReplicaStatus]) -> set[str | None]:
+    """Return the pods that have a node and go on: these wait neither in a queue nor for a node."""
+    goes_on = (JobState.PENDING, JobState.RUNNING)
+    return {one.pod for one in replicas if one.node and one.state in goes_on and one.reason is not Reason.STOPPING}
+
+
+def _warnings(events: Sequence[Observed], replicas: Sequence[ReplicaStatus]) -> Iterable[tuple[str, str]]:
+    """Return the most specific warning of each kind among the events, the newest kind first.
+
+    Failures to place a pod that has a node now are left out.
+    """
+    placed = placed_pods(replicas)
+    are_placed = bool(replicas) and len(placed) == len(replicas)
+    warnings = [
+        event
+        for event in events
+        if text_at(event, "type") == "Warning" and text_at(event, "message")
+        if not (
+            text_at(event, "reason") == SCHEDULING_FAILED
+            and (are_placed or text_at(event, "involvedObject", "name") in placed)
+        )
+    ]
     best: dict[str, str] = {}
     for event in sorted(warnings, key=_age, reverse=True):
         word, message = text_at(event, "reason") or "event", text_at(event, "message") or ""
@@ -175,12 +200,12 @@ def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
     pods = [one for one in wrapped_objects(job_object) if text_at(one, "kind") == "Pod"]
     needed = number_at(job_object, "spec", "schedulingSpec", "minAvailable")
     request = request_of(evidence, [mapping_at(pod, "spec") for pod in pods], needed)
-    events = [text for word, text in _warnings(evidence.events) if word == SCHEDULING_FAILED]
+    events = [text for word, text in _warnings(evidence.events, status.replicas) if word == SCHEDULING_FAILED]
     gang = list(diagnose_gang(evidence, request, events=events))
     yield from gang
     if status.reason is Reason.UNSCHEDULABLE and not gang:
         yield diagnose_placement(evidence, request, [status.message], [ref(job_object, "AppWrapper")])
-    if text_at(job_object, "status", "state") == "Pending":
+    if text_at(job_object, "status", "state") == "Pending" and not placed_pods(status.replicas):
         yield _place_in_queue(evidence, job_object)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from torchx_pulumi.model.object_fields import is_being_deleted, mapping_at, text_at, time_at
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STUCK, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.schedulers.appwrapper.diagnosis import find_waits
+from torchx_pulumi.schedulers.appwrapper.diagnosis import find_waits, placed_pods
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, read_app_wrapper
 from torchx_pulumi.schedulers.pods.status import (
     Outcome,
@@ -55,7 +55,7 @@ def read_mcad(
     if going and state is not JobState.UNKNOWN and not state.terminal:
         reason = Reason.STOPPING
     ended = (finished_at(found) or wrapper.changed_at) if state.terminal else None
-    admitted = True if state is JobState.RUNNING or state.terminal else wrapper.admitted
+    admitted = True if state is JobState.RUNNING or state.terminal or placed_pods(replicas) else wrapper.admitted
     return JobStatus(
         state=state,
         reason=reason,

@@ -20,7 +20,7 @@ MESSAGES: Final[Mapping[Reason, str]] = {
     Reason.STOPPING: "being stopped",
     Reason.COMPLETED: "all replicas exited with code 0",
     Reason.FAILED: "failed, and the scheduler does not say why",
-    Reason.CANCELLED: "stopped; it can be resumed while its object exists",
+    Reason.CANCELLED: "stopped",
     Reason.NOT_FOUND: "the job's objects are not in the cluster",
     Reason.NOT_OBSERVED: "it was never observed",
     Reason.POD_GONE: "its pods were deleted before their end was seen",

@@ -21,7 +21,7 @@ from tests.unit.schedulers.app_wrappers import (
     unschedulable,
     warning,
 )
-from tests.unit.schedulers.observed_objects import read_mcad, terminated, waiting
+from tests.unit.schedulers.observed_objects import ENDED, read_mcad, terminated, waiting
 from tests.unit.schedulers.volcano.test_status import JSON, paths
 
 GOOD = [pod("trainer-0", "Succeeded", containerStatuses=terminated(0)), pod("trainer-1", "Succeeded")]
@@ -188,6 +188,33 @@ def test_a_gang_that_was_refused_gives_the_reason_that_the_scheduler_hides_in_it
     assert status.message.startswith(
         "no node for it now: not enough cpu: 0/3 nodes are available: 2 Insufficient cpu. / "
     )
+
+
+def test_what_was_said_before_pods_had_a_node_is_no_reason_any_more() -> None:
+    backoff = mcad_condition("Backoff", "AppWrapperNotRunnable.", "Insufficient resources to dispatch AppWrapper.")
+    wrapper = mcad("Pending", backoff, queuejobstate="Backoff")
+    groups = [{"metadata": {"name": "app-pg0"}, "status": {"phase": "Pending"}}]
+    about = [
+        {
+            **warning("FailedScheduling", "0/3 nodes are available: 2 Insufficient cpu."),
+            "involvedObject": {"name": name},
+        }
+        for name in ("app-trainer-0", "app")
+    ]
+    placed = [pod(task, "Pending") for task in ("trainer-0", "trainer-1")]
+    status = read_mcad(wrapper, placed, groups, about)
+    assert (status.state, status.reason, status.diagnoses) == (JobState.PENDING, Reason.STARTING, ())
+    assert status.message == (
+        "pod app-trainer-0 on node n0: placed on its node; the container is being created (2 of 2 replicas)"
+    )
+    assert {one.type: one.status for one in status.conditions}["Admitted"] == "True"
+    # Of one of two pods, only what was said about it is old.
+    status = read_mcad(mcad(), [placed[0], unschedulable("trainer-1", "no gpu")], [], about[:1])
+    assert (status.reason, "Insufficient" in status.message) == (Reason.UNSCHEDULABLE, False)
+    # A requeued AppWrapper whose pods end waits in the queue again.
+    running = [pod("trainer-0"), pod("trainer-1")]
+    ending = [{**each, "metadata": {**each["metadata"], "deletionTimestamp": ENDED}} for each in running]
+    assert "Insufficient resources" in read_mcad(wrapper, ending).message
 
 
 def test_pods_that_no_scheduler_looks_at_name_it() -> None:

@@ -47,6 +47,12 @@ def test_each_phase_has_its_state_a_reason_and_a_message(phase: str, state: str)
     assert status.message
 
 
+def test_a_stopped_job_says_once_that_it_can_be_resumed() -> None:
+    status = read_volcano(vcjob("Aborted"))
+    (one,) = status.diagnoses
+    assert (status.message, one.summary, one.resolution.count("resume")) == ("stopped", "stopped", 2)
+
+
 def test_every_phase_of_the_table_is_tested() -> None:
     assert PHASES.keys() == TABLE.keys()
 

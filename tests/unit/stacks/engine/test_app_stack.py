@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.runs.registration import plan_registration
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.app_stack import NO_STACK, AppStack
 from torchx_pulumi_stacks.engine.engine_semaphore import VARIABLE, EngineSlot
@@ -196,6 +196,31 @@ def test_a_deletion_waits_for_the_end_of_its_pods_without_a_slot(slot_lab: SlotL
     assert len(seen) >= 3
     assert set(seen) == {(True, False)}
     assert lab.destroyed
+
+
+def test_a_deletion_says_what_it_waits_for_and_once_what_it_deletes(slot_lab: SlotLab) -> None:
+    lab = slot_lab
+    lab.holds(*OURS, lab.recorded)
+    meta = {"name": "train-1-0", "namespace": "default", "labels": {VOLCANO_JOB_NAME: "train-1"}}
+    lab.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "deletionGracePeriodSeconds": 30}})
+    get, step = lab.cluster.get, "resourcePreEvent"
+    event = {step: {"metadata": {"op": "delete", "old": lab.recorded, **lab.recorded}}}
+    lab.cli.write_text(
+        lab.cli.read_text()
+        + f"""for word; do case $word in *events-*) echo '{json.dumps(event)}' >> "$word"; esac; done\n"""
+    )
+
+    def slow(*args: Any) -> Any:
+        """Answer as if the object stayed until its pod has ended."""
+        return get(*args) or (None if any("so far" in line for line in lab.told) else lab.made)
+
+    lab.cluster.get = slow  # type: ignore[method-assign]
+    lab.stack.remove()
+    waits = "1 pod to end (grace period 30 s): train-1-0"
+    assert lab.told == [
+        "deleting Job default/train-1",
+        f"deleting Job default/train-1, 1 s so far: waiting for {waits}",
+    ]
 
 
 @pytest.mark.parametrize("mark", ["protect", "retainOnDelete"])

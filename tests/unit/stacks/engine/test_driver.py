@@ -82,7 +82,7 @@ def test_a_stack_that_is_gone_from_its_folder_is_said_and_its_job_deleted(
     told: list[str] = []
     driver.destroy(replace(entry, stage=Stage.DELETING), told.append)
     assert cluster.get(VOLCANO_JOB, "default", "train-1") is None
-    assert "there is no stack torchx/default.train-1" in told[0]
+    assert "its stack torchx/default.train-1 is gone from" in told[0]
 
 
 def test_a_launch_that_was_begun_here_is_known_without_its_folder(

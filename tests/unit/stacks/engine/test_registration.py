@@ -24,7 +24,7 @@ NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 def test_the_job_object_is_as_given_with_label_and_annotation(make_order: Callable[..., Any]) -> None:
     order = make_order()
     order.manifest["metadata"]["labels"] = {"mine": "kept"}
-    run = plan_registration(order, NOW)
+    run = plan_registration(order)
     (head,) = run.objects
     assert head["metadata"]["labels"] == {"mine": "kept", labels.LAUNCH: "abc123"}
     assert head["metadata"]["annotations"][labels.RUN] == run.record["hash"]
@@ -34,7 +34,7 @@ def test_the_job_object_is_as_given_with_label_and_annotation(make_order: Callab
 
 def test_the_record_says_what_a_program_of_the_same_job_would_say(make_order: Callable[..., Any]) -> None:
     order = make_order()
-    record = read_record(plan_registration(order, NOW).record)
+    record = read_record(plan_registration(order).record)
     assert record is not None
     assert record.digests == field_digests(order.plan.spec, order.plan.options)
     assert record.hash == run_hash(
@@ -47,8 +47,8 @@ def test_the_record_has_the_digests_that_pods_name_and_the_outputs_name_them(mak
     order = make_order()
     roles = [replace(role, image_digest="sha256:1") for role in order.plan.spec.roles]
     plan = plan_job(replace(order.plan.spec, roles=roles), order.plan.options, order.plan.job_name)
-    run = plan_registration(registration_of(order.entry, plan), NOW)
-    plain = plan_registration(order, NOW)
+    run = plan_registration(registration_of(order.entry, plan))
+    plain = plan_registration(order)
     assert (run.record["version"], run.record["image_digests"]) == (2, {"trainer": "sha256:1"})
     assert "image_digests" not in plain.record
     assert [run.record[key] for key in ("hash", "digests")] == [plain.record[key] for key in ("hash", "digests")]
@@ -58,12 +58,12 @@ def test_the_record_has_the_digests_that_pods_name_and_the_outputs_name_them(mak
 
 
 def test_the_note_for_colleagues_is_of_a_launched_app(make_order: Callable[..., Any]) -> None:
-    entry = read_entry(plan_registration(make_order(), NOW).entry, "test")
+    entry = read_entry(plan_registration(make_order()).entry, "test")
     assert (entry.stage, entry.owner, entry.launch) == (Stage.LAUNCHED, None, "abc123")
 
 
 def test_outputs_are_those_of_the_stack_program(make_order: Callable[..., Any]) -> None:
-    run = plan_registration(make_order(ui_url="https://ui/x"), NOW)
+    run = plan_registration(make_order(ui_url="https://ui/x"))
     assert set(run.exports) == {"torchx", "app_id", "app_handle", "state", "reason", "log_command"}
     assert run.exports["app_id"] == "default:train-1"
     assert run.exports["torchx"]["links"]["ui_url"] == "https://ui/x"
@@ -74,13 +74,13 @@ def test_outputs_are_those_of_the_stack_program(make_order: Callable[..., Any]) 
 
 
 def test_the_archive_of_the_logs_is_among_the_outputs(make_order: Callable[..., Any]) -> None:
-    run = plan_registration(make_order(log_options={"log_archive": "gs://logs"}), NOW)
+    run = plan_registration(make_order(log_options={"log_archive": "gs://logs"}))
     assert run.exports["torchx"]["links"]["log_archive"] == "gs://logs"
     assert read_entry(run.entry, "test").log_archive == "gs://logs"
 
 
 def test_resources_of_a_gang_of_pods_are_called_as_the_components_call_them(make_order: Callable[..., Any]) -> None:
-    run = plan_registration(make_order(gang="pods"), NOW)
+    run = plan_registration(make_order(gang="pods"))
     assert [item["kind"] for item in run.objects] == ["PodGroup", "Service", "Pod", "Pod"]
     assert list(run.names) == ["train", "train.service", "train.trainer-0", "train.trainer-1"]
 
@@ -92,7 +92,7 @@ def test_roles_list_their_pods_up_to_the_limit_of_observed(make_order: Callable[
         role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "num_replicas": replicas}
         app = {"name": "train", "roles": [role]}
         plan = plan_app(app, "volcano", {"queue": "default", "layout": "replica"}, app_id="train-1")
-        return dict(plan_registration(replace(order, plan=plan, manifest=render_plan(plan)), NOW).roles["trainer"])
+        return dict(plan_registration(replace(order, plan=plan, manifest=render_plan(plan))).roles["trainer"])
 
     assert [item["name"] for item in role_of(64)["objects"]][63:] == ["train-1-trainer-63-0", "train-1"]
     assert "omitted" not in role_of(64)
@@ -104,7 +104,7 @@ def test_roles_list_their_pods_up_to_the_limit_of_observed(make_order: Callable[
 def test_an_order_survives_being_written_down(make_order: Callable[..., Any]) -> None:
     import dataclasses
 
-    run = plan_registration(make_order(), NOW)
+    run = plan_registration(make_order())
     assert RegistrationPlan(**json.loads(json.dumps(dataclasses.asdict(run)))).names == run.names
 
 
@@ -112,4 +112,4 @@ def test_another_kind_than_planned_is_refused(make_order: Callable[..., Any]) ->
     order = make_order()
     order.manifest.update(apiVersion="v1", kind="Pod")
     with pytest.raises(DeployError, match=r"must be a Job of batch\.volcano\.sh/v1alpha1"):
-        plan_registration(order, NOW)
+        plan_registration(order)

@@ -22,7 +22,7 @@ from torchx_pulumi.storage import owners as owner_module
 from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi_stacks.engine import app_stack, process
 from torchx_pulumi_stacks.engine.app_stack import AppStack
-from torchx_pulumi_stacks.engine.process import end_orphaned_engines, run_cli
+from torchx_pulumi_stacks.engine.process import RunningCli, end_orphaned_engines
 from torchx_pulumi_stacks.engine.recovery import recover_stack
 from torchx_pulumi_stacks.engine.work_dir import WorkDir
 
@@ -134,10 +134,10 @@ def test_an_engine_is_noted_while_it_runs_and_forgotten_where_it_ended_well(lock
         "sys.exit(3 if 'fail' in sys.argv else 0)\n"
     )
     cli = fake_cli(tmp_path, script)
-    ended = run_cli(cli, ["up"], tmp_path, dict(os.environ), locks=locks)
+    ended = RunningCli(cli, ["up"], tmp_path, dict(os.environ), locks=locks).wait()
     assert json.loads(ended.stdout)["starts"] is False
     assert locks.notes() == []
-    assert run_cli(cli, ["fail"], tmp_path, dict(os.environ), locks=locks).code == 3
+    assert RunningCli(cli, ["fail"], tmp_path, dict(os.environ), locks=locks).wait().code == 3
     assert len(locks.notes()) == 1  # an engine that fails may leave its lock
 
 

@@ -1,0 +1,11 @@
+"""The run options of a scheduler as TorchX puts them together."""
+
+from __future__ import annotations
+
+from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, WorkspaceOptions, scheduler_options
+
+
+def run_options(scheduler: str) -> CheckedOptions:
+    opts = scheduler_options(scheduler)
+    opts.add_fields(WorkspaceOptions)
+    return opts
