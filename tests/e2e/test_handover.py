@@ -30,6 +30,7 @@ class Taken(Project):
 
     def __init__(self, folder: Path, env: dict[str, str], backend: str, stack: str, passphrase: Path) -> None:
         self.folder = folder
+        self.stack = stack.rpartition("/")[2]
         self.env = {
             **{name: value for name, value in env.items() if name != "PULUMI_CONFIG_PASSPHRASE"},
             "PULUMI_BACKEND_URL": backend,

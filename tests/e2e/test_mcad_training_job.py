@@ -12,7 +12,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, X_K8S_POD_G
 
 from tests.e2e.app_wrappers import FAKE, FIND_RANK0, long_name, shell
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
-from tests.e2e.project import Project, changes, eventually
+from tests.e2e.project import Project, changes
 from tools.local_cluster import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mcad]
@@ -68,6 +68,9 @@ def test_up_waits_for_the_end_and_names_the_exit_code(mcad: McadProject) -> None
     observed = mcad.project.output("train")["observed"]
     assert (observed["state"], observed["reason"]) == ("FAILED", "ExitCode")
     assert [replica["exit_code"] for replica in observed["roles"][0]["replicas"]] == [3, 3]
+    # Also when MCAD has seen the end.
+    mcad.job("exit 3", role={"num_replicas": 2})
+    assert mcad.until(lambda seen: bool(seen["phase"] == "Completed"))["reason"] == "ExitCode"
     mcad.job("exit 0", wait_for="completed", timeout_s=60)
     mcad.project.up()
     assert mcad.project.output("train")["observed"]["state"] == "SUCCEEDED"
@@ -98,6 +101,7 @@ def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
     assert left(look, project.namespace, second["job_name"]) == []
 
 
+@pytest.mark.extended
 def test_a_job_waits_behind_another_and_an_impossible_one_says_so(mcad: McadProject, cluster: Any) -> None:
     nodes = cluster.settings.kwok_nodes
     if nodes == 0:
@@ -116,41 +120,13 @@ def test_a_job_waits_behind_another_and_an_impossible_one_says_so(mcad: McadProj
     mcad.until(lambda seen: seen["reason"] == "NeverSchedulable", "huge")
 
 
-@pytest.mark.parametrize(
-    ("args", "text"),
-    [
-        (
-            {"api_version": "v1beta2"},
-            "the AppWrapper operator is not installed; install it, set api_version to v1beta1",
-        ),
-        (
-            {"coscheduler_name": "coscheduler", "pod_group_api": "scheduling.sigs.k8s.io/v1alpha1"},
-            "set pod_group_api to scheduling.x-k8s.io/v1alpha1, which it serves",
-        ),
-        ({"priority_class": "nosuch"}, "priority_class: 'nosuch' is not in the cluster"),
-        ({"image_secret": "nosuch"}, "image_secret: 'nosuch' is not in namespace"),
-        ({"service_account": "nosuch"}, "service_account: 'nosuch' is not in the cluster"),
-        ({"queue": "default", "priority": "high"}, "queue: is an option of Volcano"),
-    ],
-)
-def test_what_cannot_be_launched_is_said_in_preview_and_leaves_nothing(
-    mcad: McadProject, args: dict[str, Any], text: str
-) -> None:
-    mcad.job(**args)
-    assert text in mcad.project.preview(fails=True)
+def test_what_cannot_be_launched_is_said_in_preview_and_leaves_nothing(mcad: McadProject) -> None:
+    older = {"coscheduler_name": "coscheduler", "pod_group_api": "scheduling.sigs.k8s.io/v1alpha1"}
+    for args, text in (
+        ({"api_version": "v1beta2"}, "the AppWrapper operator is not installed; install it, set api_version to v1beta1"),
+        (older, "set pod_group_api to scheduling.x-k8s.io/v1alpha1, which it serves"),
+    ):
+        mcad.job(**args)
+        assert text in mcad.project.preview(fails=True)
     own = ("pulumi:pulumi:Stack", "pulumi:providers:pulumi")
     assert [item["type"] for item in mcad.project.resources() if item["type"] not in own] == []
-
-
-def test_a_finished_job_that_is_gone_is_not_run_again(mcad: McadProject, look: KubernetesCluster, cluster: Any) -> None:
-    project = mcad.project
-    mcad.job("true", wait_for="completed", timeout_s=60)
-    project.up()
-    done = project.output("train")
-    path = f"/apis/{APP_WRAPPER.api_version}/namespaces/{project.namespace}/appwrappers/{done['job_name']}"
-    cluster.api.request("DELETE", path)
-    eventually(lambda: left(look, project.namespace, done["job_name"]) == [])
-    project.up()
-    after = project.output("train")
-    assert look.list(APP_WRAPPER, project.namespace) == []
-    assert (after["observed"]["state"], after["observed"]["source"]) == ("SUCCEEDED", "record")

@@ -21,12 +21,10 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.redaction import encodings
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
-from tests.e2e.project import FAKE_NODE, Project, changes, eventually
+from tests.e2e.project import FAKE_NODE, SIGNATURE, Project, changes, eventually
 from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = pytest.mark.e2e
-
-SIGNATURE = "4dabf18193072939515e22adb298388d"
 
 PROGRAM = """\
 import json
