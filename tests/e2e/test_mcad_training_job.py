@@ -123,7 +123,10 @@ def test_a_job_waits_behind_another_and_an_impossible_one_says_so(mcad: McadProj
 def test_what_cannot_be_launched_is_said_in_preview_and_leaves_nothing(mcad: McadProject) -> None:
     older = {"coscheduler_name": "coscheduler", "pod_group_api": "scheduling.sigs.k8s.io/v1alpha1"}
     for args, text in (
-        ({"api_version": "v1beta2"}, "the AppWrapper operator is not installed; install it, set api_version to v1beta1"),
+        (
+            {"api_version": "v1beta2"},
+            "the AppWrapper operator is not installed; install it, set api_version",
+        ),
         (older, "set pod_group_api to scheduling.x-k8s.io/v1alpha1, which it serves"),
     ):
         mcad.job(**args)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +14,7 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
-from tests.e2e.project import FAKE_NODE, PROGRAM, Project, changes, eventually, finite
+from tests.e2e.project import FAKE_NODE, PROGRAM, Project, changes, eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -73,7 +70,9 @@ def test_a_large_gang_keeps_its_uid_changes_nothing_and_leaves_nothing(
     assert look.list(POD, project.namespace, {JOB_NAME: name}) == []
 
 
-def test_an_elastic_change_and_a_new_name_with_an_alias_are_made_in_place(project: Project, look: KubernetesCluster) -> None:
+def test_an_elastic_change_and_a_new_name_with_an_alias_are_made_in_place(
+    project: Project, look: KubernetesCluster
+) -> None:
     project.job({"num_replicas": 4})
     project.up()
     uid = project.output("uid")
@@ -91,9 +90,7 @@ def test_an_elastic_change_and_a_new_name_with_an_alias_are_made_in_place(projec
     assert [task["replicas"] for task in job["spec"]["tasks"]] == [1, 1, 0, 0]
     pods = {JOB_NAME: project.output("job_name")}
     eventually(lambda: len(look.list(POD, project.namespace, pods)) == 2)
-    project.job(
-        {"num_replicas": 2, "min_replicas": 1}, labels={"team": "a"}, name="renamed", aliases=["train"]
-    )
+    project.job({"num_replicas": 2, "min_replicas": 1}, labels={"team": "a"}, name="renamed", aliases=["train"])
     project.up()
     assert project.output("uid") == uid == job_of(look, project)["metadata"]["uid"]
     assert changes(project.up()).keys() == {"unchanged"}
