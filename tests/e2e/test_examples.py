@@ -96,12 +96,7 @@ def test_an_app_file_of_the_examples(example: StackProject, look: KubernetesClus
 
 
 @pytest.mark.parametrize("example", ["."], indirect=True)
-@pytest.mark.parametrize("name", ["example-component", "example-appfile", "example-mcad"])
-def test_an_example_stack_can_be_previewed(example: StackProject, name: str) -> None:
-    example.run("stack", "init", name)
-    if name == "example-component":
-        assert "my-train" in example.run("preview", "--stack", name)
-    else:
-        assert "hello" in example.run("preview", "--stack", name)
-    example.run("stack", "rm", "--yes", name)
-    example.run("stack", "select", "dev")
+def test_the_example_stacks_can_be_previewed(example: StackProject) -> None:
+    for name, shown in (("component", "my-train"), ("appfile", "hello"), ("mcad", "hello")):
+        example.run("stack", "init", f"example-{name}")
+        assert shown in example.run("preview", "--stack", f"example-{name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -19,10 +18,6 @@ from tests.e2e.project import Project, eventually
 from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = pytest.mark.e2e
-
-extended = pytest.mark.skipif(
-    "TORCHX_PULUMI_HANDOVERS" not in os.environ, reason="TORCHX_PULUMI_HANDOVERS=all hands over jobs of more kinds"
-)
 
 
 class Taken(Project):
@@ -159,7 +154,7 @@ def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
     assert look.list(VOLCANO_JOB, namespace) == []
 
 
-@pytest.mark.parametrize("gang", ["job", "pods"])
+@pytest.mark.parametrize("gang", ["job", pytest.param("pods", marks=pytest.mark.extended)])
 def test_torchx_follows_an_app_that_its_program_launches_again(
     cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster, gang: str
 ) -> None:
@@ -203,7 +198,9 @@ def test_torchx_follows_an_app_that_its_program_launches_again(
     [
         pytest.param("volcano", "odd", 'queue=default,plugins={"svc": []}', id="volcano"),
         pytest.param("mcad", "odd", "priority=0", id="mcad", marks=pytest.mark.mcad),
-        pytest.param("volcano", "torchrun", "queue=default,network_topology=soft", id="torchrun", marks=extended),
+        pytest.param(
+            "volcano", "torchrun", "queue=default,network_topology=soft", id="torchrun", marks=pytest.mark.extended
+        ),
     ],
 )
 def test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it(

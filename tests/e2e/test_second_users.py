@@ -80,11 +80,11 @@ def backend(request: pytest.FixtureRequest, team: Team, kind: str) -> Backend:
 @pytest.mark.parametrize(
     ("kind", "scheduler", "umasks"),
     [
-        ("folder", "pulumi_volcano", (0o022, 0o027)),
         ("folder", "pulumi_volcano", (0o077, 0o002)),
         # Objects have no modes: the umask makes no difference there.
         ("s3", "pulumi_volcano", (0o077, 0o002)),
-        pytest.param("folder", "pulumi_mcad", (0o022, 0o022), marks=pytest.mark.mcad),
+        pytest.param("folder", "pulumi_volcano", (0o022, 0o027), marks=pytest.mark.extended),
+        pytest.param("folder", "pulumi_mcad", (0o022, 0o022), marks=[pytest.mark.mcad, pytest.mark.extended]),
     ],
 )
 def test_users_work_on_each_others_apps(
@@ -120,7 +120,7 @@ def wait_for(user: UnixUser, handle: str, state: str) -> None:
     eventually(lambda: state in user.torchx("status", handle).text, timeout_s=240)
 
 
-@pytest.mark.parametrize(("kind", "context"), [("folder", "lab"), ("s3", None)])
+@pytest.mark.parametrize(("kind", "context"), [("folder", "lab"), pytest.param("s3", None, marks=pytest.mark.extended)])
 def test_users_with_passphrases_of_their_own_work_on_each_others_apps(
     context: str | None, team: Team, backend: Backend, jobs: Jobs
 ) -> None:
@@ -137,7 +137,7 @@ def test_users_with_passphrases_of_their_own_work_on_each_others_apps(
     alice.ours("delete", handle)
 
 
-@pytest.mark.parametrize("kind", ["folder", "s3"])
+@pytest.mark.parametrize("kind", [pytest.param("folder", marks=pytest.mark.extended), "s3"])
 def test_of_two_users_who_delete_an_app_at_once_one_does_it_and_nothing_is_left(
     team: Team, backend: Backend, jobs: Jobs
 ) -> None:
@@ -157,7 +157,7 @@ def test_of_two_users_who_delete_an_app_at_once_one_does_it_and_nothing_is_left(
     assert handle.rpartition(":")[2] not in alice.ours("fleet", "--offline", code=None).out
 
 
-@pytest.mark.parametrize("kind", ["folder", "s3"])
+@pytest.mark.parametrize("kind", ["folder", pytest.param("s3", marks=pytest.mark.extended)])
 def test_lists_and_fleets_of_one_user_are_whole_while_another_launches(
     team: Team, backend: Backend, jobs: Jobs
 ) -> None:

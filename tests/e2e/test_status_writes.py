@@ -28,7 +28,7 @@ from tests.e2e.project import eventually
 
 pytestmark = pytest.mark.e2e
 
-WRITES = int(os.environ.get("TORCHX_PULUMI_STATUS_WRITES", "40"))
+WRITES = int(os.environ.get("TORCHX_PULUMI_STATUS_WRITES", "15"))
 """Writes that must have succeeded; 500 are run by hand."""
 
 PROGRAM = """\
