@@ -54,6 +54,7 @@ def short(status: JobStatus) -> list[tuple[int, str | None, str, str, str | None
     return [(one.id, one.pod, one.state.value, one.reason.value, one.node) for one in status.replicas]
 
 
+@pytest.mark.counted
 def test_a_run_of_many_replicas_is_read_and_cancelled(
     world: World, look: KubernetesCluster, image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

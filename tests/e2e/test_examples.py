@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,10 @@ def env(e2e_env: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def example(
-    tmp_path: Path, env: dict[str, str], namespace: str, request: pytest.FixtureRequest
-) -> Iterator[StackProject]:
+def example(tmp_path: Path, env: dict[str, str], namespace: str, request: pytest.FixtureRequest) -> StackProject:
     root, place = tmp_path / "root", request.param
     root.mkdir()
-    made = StackProject(root, env, namespace, place=place, config_dir="stacks" if place == "." else place)
-    yield made
-    made.destroy()
+    return StackProject(root, env, namespace, place=place, config_dir="stacks" if place == "." else place)
 
 
 def logs_of(look: KubernetesCluster, project: StackProject, app_id: str) -> list[str]:

@@ -227,6 +227,7 @@ def test_the_node_runs_what_the_dry_run_named_and_an_unchanged_workspace_costs_t
         cli.ours("delete", handle)
 
 
+@pytest.mark.counted
 def test_a_large_file_takes_little_memory(registry: LocalRegistry, workspace: Path, tmp_path: Path) -> None:
     put_image(f"{registry.address}/base", "1", BASE_LAYERS)
     with (workspace / "weights.bin").open("wb") as file:

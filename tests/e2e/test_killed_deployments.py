@@ -219,6 +219,7 @@ def test_a_program_that_is_killed_at_random_moments_goes_on(
 PLATFORM_KINDS = (NAMESPACE, VOLCANO_QUEUE, PRIORITY_CLASS)
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize(
     "moment", [pytest.param(number, marks=[pytest.mark.extended] if number else []) for number in range(KILLS or 2)]
 )
@@ -254,6 +255,7 @@ def test_a_killed_platform_goes_on_with_the_same_objects(
     assert present() == {}
 
 
+@pytest.mark.counted
 @pytest.mark.mcad
 def test_a_killed_program_goes_on_with_the_same_app_wrapper(
     cluster: Any, make_project: Callable[..., Project], look: KubernetesCluster

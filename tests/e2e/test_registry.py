@@ -90,6 +90,7 @@ def has_tag(real: LocalRegistry, target: Reference) -> bool:
         direct.close()
 
 
+@pytest.mark.counted
 def test_connections_that_are_cut_at_random_bytes_do_not_end_a_push(
     real: LocalRegistry, proxy: FaultProxy, client: RegistryClient, name: str
 ) -> None:
@@ -244,6 +245,7 @@ def pusher() -> Iterator[Pusher]:
     made.close()
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("way", ["direct", "buffered"])
 def test_a_push_may_be_killed_at_any_point(
     real: LocalRegistry, proxy: FaultProxy, nginx: FaultProxy, name: str, way: str, pusher: Pusher

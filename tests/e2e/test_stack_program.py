@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,10 @@ DDP = ["-j", "2x1", "--script", "my-train.py", "--image", "localhost:1/absent:1"
 
 
 @pytest.fixture
-def stack(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Iterator[StackProject]:
+def stack(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> StackProject:
     root = tmp_path / "root"
     root.mkdir()
-    made = StackProject(root, e2e_env, namespace, config_dir="stacks")
-    yield made
-    made.env = e2e_env
-    made.destroy()
+    return StackProject(root, e2e_env, namespace, config_dir="stacks")
 
 
 def app(**role: Any) -> dict[str, Any]:

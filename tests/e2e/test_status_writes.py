@@ -203,6 +203,7 @@ def cli(tmp_path: Path, pulumi_tools: dict[str, str]) -> Cli:
     return Cli(tmp_path / "project", pulumi_tools)
 
 
+@pytest.mark.counted
 def test_writes_beside_up_refresh_and_destroy_lose_nothing(cli: Cli, tmp_path: Path, capsys: Any) -> None:
     cli.plan(0, 1)
     cli.run("up", "--yes", "--skip-preview")
