@@ -26,6 +26,8 @@ from tools.local_cluster import Cluster
 ROOT = Path(__file__).resolve().parents[1]
 WORKERS = 3
 """Files whose tests run side by side. More than the cores of small machines: most of the time the tests wait."""
+TESTS = ("tests/e2e", "tests/contract")
+"""Where real tests are."""
 NO_TESTS = 5
 """Exit code of pytest if no test is chosen."""
 NIGHTLY_TESTS = (
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     marks = "e2e and not extended"
     if "--extended" in arguments:
         marks = "e2e" if named else "e2e and (extended or counted)"
-    whole = Suite(name="TorchX 0.7.0", python=ROOT / ".venv/bin/python", words=named or ("tests",))
+    whole = Suite(name="TorchX 0.7.0", python=ROOT / ".venv/bin/python", words=named or TESTS)
     nightly = Suite(name="TorchX nightly", python=ROOT / ".venv-nightly/bin/python", words=named or NIGHTLY_TESTS)
     suites = [nightly] if "--nightly" in arguments else [whole] if arguments else [whole, nightly]
     try:
