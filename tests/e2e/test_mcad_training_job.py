@@ -41,15 +41,15 @@ def test_two_roles_with_a_long_name_succeed_keep_one_uid_and_leave_nothing(
 ) -> None:
     project, name = mcad.project, long_name()
     roles = [shell(FIND_RANK0, num_replicas=3), shell(FIND_RANK0, name="reader", num_replicas=3)]
-    mcad.jobs({"train": {"roles": roles, "job_name": name, "coscheduler_name": "coscheduler"}})
+    gang = {"job_name": name, "coscheduler_name": "coscheduler"}
+    mcad.jobs({"train": {"roles": roles, **gang, "wait_for": "completed", "timeout_s": 240}})
     project.up()
     first = project.output("train")
+    assert first["observed"]["state"] == "SUCCEEDED"
     assert len({*first["pod_names"]}) == 6
     assert len(first["pod_groups"]) == 2
-    mcad.until(lambda observed: observed["state"] == "SUCCEEDED")
-    steps = [changes(step()).keys() for step in (project.up, project.refresh, project.up)]
+    steps = [changes(step()).keys() for step in (project.refresh, project.up)]
     assert steps[-1] == {"unchanged"}
-    project.run("preview", "--expect-no-changes", "--suppress-outputs")
     last = project.output("train")
     assert (last["uid"], last["pod_names"]) == (first["uid"], first["pod_names"])
     assert [(role["name"], role["counts"]) for role in last["observed"]["roles"]] == [
@@ -84,7 +84,7 @@ def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
     project.up()
     first = project.output("train")
     assert first["observed"]["state"] == "RUNNING"
-    for step in (project.up, project.refresh, project.up):
+    for step in (project.refresh, project.up):
         assert changes(step()).keys() == {"unchanged"}
     mcad.job(priority=5, labels={"team": "a"})
     assert "in place:" in project.up()

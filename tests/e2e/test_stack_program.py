@@ -77,11 +77,17 @@ def test_a_torchx_component_finds_rank_0_and_says_why_it_waits(stack: StackProje
     command = job["spec"]["tasks"][1]["template"]["spec"]["containers"][0]["command"]
     assert "VC_MY_TRAIN_0_HOSTS" in " ".join(command)
 
+    def is_pulled() -> bool:
+        pods = look.list(POD, stack.namespace, {"volcano.sh/job-name": name})
+        containers = [one for pod in pods for one in pod["status"].get("containerStatuses", ())]
+        return bool(containers) and all("image" in str(one["state"].get("waiting")) for one in containers)
+
     def reason() -> Any:
         stack.run("refresh", "--yes", "--skip-preview", "--run-program")
         return stack.output("reason")
 
     # Until jobs of other tests leave it room on the node, it waits for that.
+    eventually(is_pulled, timeout_s=240)
     eventually(lambda: reason() == "ImageUnavailable", timeout_s=240)
     assert stack.output("state") == "PENDING"
     assert "localhost:1/absent:1" in stack.output("torchx")["observed"]["message"]
