@@ -68,6 +68,15 @@ def test_a_gang_that_does_not_fit_stays_out_whole_until_there_is_room(mcad: AppW
             mcad.cluster.api.request("DELETE", "/api/v1/nodes/fake-extra")
 
 
+def test_an_exit_code_is_named_also_after_completion(mcad: AppWrappers) -> None:
+    name = mcad.submit(shell("exit 3", num_replicas=2))
+    failed = mcad.end(name)
+    assert (failed.state, failed.reason) == (JobState.FAILED, Reason.EXIT_CODE)
+    mcad.wait(name, lambda status: status.phase == "Completed")
+    assert mcad.status(name).reason is Reason.EXIT_CODE
+    mcad.delete(name)
+
+
 @pytest.mark.extended
 def test_retries_are_counted_and_end_though_mcad_goes_on(mcad: AppWrappers) -> None:
     # MCAD also requeues a job whose pods have not started in this time: the first pod must have ended in it.
