@@ -320,6 +320,7 @@ def full_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         private.remove()
 
 
+@pytest.mark.extended
 def test_a_full_disk_is_named(
     env: dict[str, str], full_daemon: None, base: str, repository: str, workspace: Path
 ) -> None:
