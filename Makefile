@@ -15,8 +15,7 @@ ARGS ?=
 # the HTTP transport, since TorchX 0.7.0 comes with urllib3 1.26 and the nightly with 2.
 NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/inputs/test_appdef.py tests/unit/inputs/test_rendering.py tests/unit/planning/test_macros.py tests/unit/torchx_adapter tests/unit/stacks tests/unit/kube tests/contract/cluster tests/contract/registry tests/unit/images/test_registry.py tests/unit/images/test_push.py
 # How many cases the long runs try; each variable is read by the test of its name.
-EXTENDED := TORCHX_PULUMI_IGNORE_CASES=20000 TORCHX_PULUMI_LAYER_CASES=300 TORCHX_PULUMI_INTERLEAVINGS=200 TORCHX_PULUMI_KILLS=100 TORCHX_PULUMI_LAUNCHES=32 TORCHX_PULUMI_LAUNCHES_IN_A_ROW=200 TORCHX_PULUMI_STATUS_WRITES=500 TORCHX_PULUMI_HANDOVERS=all TORCHX_PULUMI_INSTALLS=all TORCHX_PULUMI_CONTROLLER_APPS=300 TORCHX_PULUMI_CONTROLLER_KILLS=30 TORCHX_PULUMI_CANCELS=50 TORCHX_PULUMI_CONTROLLER_EVENTS=10000 TORCHX_PULUMI_CONTROLLER_LINE_MB=100 TORCHX_PULUMI_PUSH_KILLS=200 TORCHX_PULUMI_PUSH_CUTS=100 TORCHX_PULUMI_LARGE_IMAGE_GB=6
-EXTENDED_TESTS := tests/e2e/test_ignore_rules.py tests/e2e/test_layers_docker.py tests/e2e/test_two_hosts.py tests/e2e/test_automation.py tests/e2e/test_many_launches.py tests/e2e/test_torchx.py tests/e2e/test_status_writes.py tests/e2e/test_handover.py tests/e2e/test_installing.py tests/e2e/test_pulumi_versions.py tests/e2e/test_controller.py tests/e2e/test_controller_faults.py tests/e2e/test_registry.py tests/e2e/test_images_daemonless.py tests/e2e/test_killed_deployments.py tests/e2e/test_mcad_training_job_v1beta2.py
+EXTENDED := TORCHX_PULUMI_IGNORE_CASES=20000 TORCHX_PULUMI_LAYER_CASES=300 TORCHX_PULUMI_INTERLEAVINGS=200 TORCHX_PULUMI_KILLS=100 TORCHX_PULUMI_LAUNCHES=32 TORCHX_PULUMI_LAUNCHES_IN_A_ROW=200 TORCHX_PULUMI_STATUS_WRITES=500 TORCHX_PULUMI_REPLICAS=300 TORCHX_PULUMI_CONTROLLER_APPS=300 TORCHX_PULUMI_CONTROLLER_KILLS=30 TORCHX_PULUMI_CANCELS=50 TORCHX_PULUMI_CONTROLLER_EVENTS=10000 TORCHX_PULUMI_CONTROLLER_LINE_MB=100 TORCHX_PULUMI_PUSH_KILLS=200 TORCHX_PULUMI_PUSH_CUTS=100 TORCHX_PULUMI_LARGE_IMAGE_GB=6
 
 VENV := .venv/bin
 SYNCED := .venv/.synced
@@ -57,10 +56,10 @@ golden: $(SYNCED) ## Write the golden files again; read the diff
 e2e: $(SYNCED) $(NIGHTLY) ## All that needs the real engine, cluster and node
 	@$(VENV)/python -m tools.e2e $(ARGS)
 
-e2e-extended: $(SYNCED) $(NIGHTLY) ## The long runs of what e2e does briefly; an hour or two
+e2e-extended: $(SYNCED) $(NIGHTLY) ## The long and rare real tests, and many cases of what e2e does briefly; an hour or two
 	@$(if $(ARGS),true,TORCHX_PULUMI_RECORDINGS=all TORCHX_PULUMI_IDENTITIES=20000 TORCHX_PULUMI_UNKNOWN=all TORCHX_PULUMI_ORDERS=2000 $(VENV)/python -m pytest -q -n 2 tests/recordings tests/unit/apps tests/unit/runs/test_run_hash.py tests/components/test_unknown.py)
-	@$(EXTENDED) $(VENV)/python -m tools.e2e $(if $(ARGS),$(ARGS),$(EXTENDED_TESTS))
-	@$(if $(ARGS),,TORCHX_PULUMI_TRAINING=1 TORCHX_PULUMI_HANDOVERS=all $(VENV)/python -m tools.e2e --nightly tests/e2e/test_torchx_schedulers.py tests/e2e/test_handover.py -k torchrun)
+	@$(EXTENDED) $(VENV)/python -m tools.e2e --extended $(ARGS)
+	@$(if $(ARGS),,$(VENV)/python -m tools.e2e --nightly --extended tests/e2e/test_torchx_schedulers.py tests/e2e/test_handover.py -k torchrun)
 
 demo: $(SYNCED) ## A real PyTorch job on a local cluster (KEEP=1 leaves it, CLUSTER=current uses yours)
 	@$(VENV)/python -m tools.demo $(if $(KEEP),--keep) $(if $(CLUSTER),--cluster $(CLUSTER)) $(ARGS)

@@ -1,7 +1,8 @@
-"""Everything that needs the real parts, on one cluster: `python -m tools.e2e [--nightly] [pytest's arguments]`.
+"""What needs the real parts, on one cluster: `python -m tools.e2e [--nightly] [--extended] [pytest's arguments]`.
 
-Without arguments all of it runs with TorchX 0.7.0, and what differs also with nightly; `--nightly` runs what is
-named with nightly.
+Without arguments all but the long and rare tests run with TorchX 0.7.0, and what differs also with nightly.
+`--nightly` runs what is named with nightly. `--extended` runs the long and rare tests (the mark `extended`), and those
+for whose number of cases a variable stands (`counted`); of tests that are named it runs all.
 
 The tests of a file run one after the other, files side by side. Tests that measure times (the mark `idle`) run at the
 end, one after the other, on a machine that does nothing else.
@@ -25,10 +26,11 @@ from tools.local_cluster import Cluster
 ROOT = Path(__file__).resolve().parents[1]
 WORKERS = 3
 """Files whose tests run side by side. More than the cores of small machines: most of the time the tests wait."""
+TESTS = ("tests/e2e", "tests/contract")
+"""Where real tests are."""
 NO_TESTS = 5
 """Exit code of pytest if no test is chosen."""
 NIGHTLY_TESTS = (
-    "tests/e2e/test_torchx.py",
     "tests/e2e/test_torchx_schedulers.py",
     "tests/e2e/test_other_schedulers.py",
     "tests/e2e/test_handover.py::test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it",
@@ -44,15 +46,26 @@ class Suite:
     name: str
     python: Path
     words: tuple[str, ...]
+    marks: str
+    """Expression that chooses the tests."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the suites; return the first exit code that is not 0."""
     # A shell in the background ignores Ctrl-C, and so would the tests that send it to themselves.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    named = tuple(word for word in arguments if word != "--nightly")
-    whole = Suite(name="TorchX 0.7.0", python=ROOT / ".venv/bin/python", words=named or ("tests",))
-    nightly = Suite(name="TorchX nightly", python=ROOT / ".venv-nightly/bin/python", words=named or NIGHTLY_TESTS)
+    named = tuple(word for word in arguments if word not in ("--nightly", "--extended"))
+    marks = "e2e and not extended"
+    if "--extended" in arguments:
+        marks = "e2e" if named else "e2e and (extended or counted)"
+    whole = Suite(name="TorchX 0.7.0", python=ROOT / ".venv/bin/python", words=named or TESTS, marks=marks)
+    nightly = Suite(
+        name="TorchX nightly",
+        python=ROOT / ".venv-nightly/bin/python",
+        words=named or NIGHTLY_TESTS,
+        # What differs between the versions does not depend on the scheduler.
+        marks=marks if named else f"{marks} and not mcad",
+    )
     suites = [nightly] if "--nightly" in arguments else [whole] if arguments else [whole, nightly]
     try:
         provider = provisioner().choose(part_named("kubernetes-provider"))
@@ -83,8 +96,8 @@ def run_suite(suite: Suite, env: dict[str, str]) -> int:
     begin = time.monotonic()
     spread = ("-n", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder")
     codes = [
-        pytest(suite.python, env, "-m", "e2e and not idle", *spread, *suite.words),
-        pytest(suite.python, env, "-m", "e2e and idle", *suite.words),
+        pytest(suite.python, env, "-m", f"{suite.marks} and not idle", *spread, *suite.words),
+        pytest(suite.python, env, "-m", f"{suite.marks} and idle", *suite.words),
     ]
     code = next((code for code in codes if code not in (0, NO_TESTS)), min(codes))
     say(f"with {suite.name}: {'passed' if code == 0 else f'exit code {code}'}, {time.monotonic() - begin:.0f} s")

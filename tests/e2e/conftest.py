@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,20 +55,13 @@ def namespace(kubeconfig: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def make_project(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Iterator[Callable[..., Project]]:
-    """Make projects whose stacks are destroyed in the end."""
-    made: list[Project] = []
+def make_project(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Callable[..., Project]:
+    """Make projects. What they deployed goes with the namespace; tests of deletion destroy their stacks themselves."""
 
     def make(name: str = "project", **options: Any) -> Project:
-        made.append(Project(tmp_path / name, e2e_env, namespace, **options))
-        return made[-1]
+        return Project(tmp_path / name, e2e_env, namespace, **options)
 
-    yield make
-    for project in made:
-        project.run("cancel", "--yes", "dev")
-        project.run("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
-        project.destroy()
-        shutil.rmtree(project.folder)
+    return make
 
 
 @pytest.fixture

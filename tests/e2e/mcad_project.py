@@ -59,6 +59,7 @@ class McadProject:
         deadline = time.monotonic() + timeout_s
         while not claim(seen := self.observed(name)):
             assert time.monotonic() < deadline, f"not so within {timeout_s} s: {seen}"
+            time.sleep(1)
         return seen
 
 

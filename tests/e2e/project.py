@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 PROGRAM = """\
 import json
 import pathlib
@@ -47,6 +49,9 @@ def finite(exit_code: int = 0, run_for: str = "1s") -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}}
 
 
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+"""Key of a secret in Pulumi's state."""
+
 SESSIONS: set[int] = set()
 """Sessions of the commands that were started, by the number of their first process."""
 
@@ -65,6 +70,8 @@ def end_sessions() -> None:
 
 class Project:
     """A Pulumi project in a folder, with a stack of its own on a file backend."""
+
+    stack = "dev"
 
     def __init__(
         self, folder: Path, env: dict[str, str], namespace: str, program: str = PROGRAM, runtime: str | None = None
@@ -133,28 +140,52 @@ class Project:
 
     def checkpoint_is_whole(self) -> bool:
         """Return whether the state's file and the attributes that Pulumi writes next to it can be read now."""
-        backend = Path(self.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
-        stack = backend / ".pulumi/stacks" / self.folder.name / "dev.json"
+        stack = self._state_file()
         try:
             return all(json.loads(path.read_text()) for path in (stack, stack.with_name("dev.json.attrs")))
         except (ValueError, FileNotFoundError):
             return False
 
     def output(self, name: str) -> Any:
-        found = subprocess.run(
-            ["pulumi", "stack", "output", "--json"],
-            cwd=self.folder,
-            env=self.env,
-            text=True,
-            capture_output=True,
-            check=True,
-        )
-        return json.loads(found.stdout).get(name)
+        """Return an output as the stack's state has it, secrets as `[secret]`."""
+        found = [item for item in self.resources() if item["type"] == "pulumi:pulumi:Stack"]
+        return shown(((found[0].get("outputs") or {}) if found else {}).get(name))
 
     def resources(self) -> list[dict[str, Any]]:
-        """Return the stack's resources as its state has them."""
-        state = json.loads(self.run("stack", "export"))
-        return list(state["deployment"].get("resources") or [])
+        """Return the stack's resources as its state has them; no process of the CLI is needed for that."""
+        latest = json.loads(self._state_file().read_text())["checkpoint"].get("latest") or {}
+        return list(latest.get("resources") or [])
+
+    def _state_file(self) -> Path:
+        name = yaml.safe_load((self.folder / "Pulumi.yaml").read_text())["name"]
+        backend = Path(self.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
+        return backend / ".pulumi/stacks" / name / f"{self.stack}.json"
+
+
+def shown(value: Any) -> Any:
+    """Return a value of the state as the CLI shows it."""
+    if isinstance(value, dict):
+        return "[secret]" if SIGNATURE in value else {key: shown(item) for key, item in value.items()}
+    return [shown(item) for item in value] if isinstance(value, list) else value
+
+
+def kill_between_writes(project: Project, process: subprocess.Popen[str]) -> None:
+    """Kill the CLI and all that it started at a moment at which its checkpoint is whole.
+
+    Pulumi writes the state and its attributes in more than one step; killed between them it leaves an empty file, which
+    is not what is tested here.
+    """
+    while process.poll() is None:
+        os.killpg(process.pid, signal.SIGSTOP)
+        # A thread within a call of the system ends that call before it stops.
+        time.sleep(0.05)
+        if project.checkpoint_is_whole():
+            break
+        os.killpg(process.pid, signal.SIGCONT)
+        time.sleep(0.01)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def changes(text: str) -> dict[str, int]:

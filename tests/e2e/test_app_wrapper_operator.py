@@ -1,24 +1,33 @@
-"""AppWrappers v1beta2 on the real operator, in a cluster of its own: its custom resource has the name of MCAD's."""
+"""AppWrappers v1beta2 and MCADTrainingJob with them: the real engine and the real operator, in a cluster of its own.
+
+The operator's custom resource has the name of MCAD's.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.appwrapper.limits import POD_STATUS_BYTES, app_wrapper_bytes
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.object_size import MAX_OBJECT_BYTES, SERVER_BYTES
 
-from tests.e2e.app_wrappers import AppWrappers, is_state, shell
+from tests.e2e.app_wrappers import AppWrappers, shell
+from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
+from tests.e2e.project import Project, changes, eventually
+from tests.e2e.test_killed_deployments import KILLS, after_random_s, check_goes_on, kill, objects
 from tools.local_cluster import ApiError, Cluster
 
 pytestmark = pytest.mark.e2e
@@ -27,27 +36,86 @@ KEY = "workload.codeflare.dev.appwrapper/"
 
 
 @pytest.fixture(scope="module")
-def operated() -> Iterator[AppWrappers]:
-    cluster = Cluster.up(f"aw-{os.getpid()}", kwok_nodes=1, features=("appwrapper",))
-    if not cluster.settings.real_node:
-        cluster.down()
-        pytest.skip(f"no real node: {cluster.settings.why_no_real_node}")
-    yield AppWrappers(cluster, "default", APP_WRAPPER_V1BETA2)
-    cluster.down()
+def cluster() -> Iterator[Cluster]:
+    found = Cluster.up(f"awp-{os.getpid()}", kwok_nodes=1, features=("appwrapper",))
+    if not found.settings.real_node:
+        found.down()
+        pytest.skip(f"no real node: {found.settings.why_no_real_node}")
+    yield found
+    found.down()
 
 
-def test_a_job_runs_succeeds_and_leaves_nothing(operated: AppWrappers) -> None:
-    name = operated.submit(shell("sleep 1", num_replicas=2), coscheduler_name="coscheduler")
-    done = operated.end(name)
-    assert (done.state, done.reason) == (JobState.SUCCEEDED, Reason.COMPLETED)
-    operated.wait(name, lambda status: status.phase == "Succeeded", timeout_s=240)
-    operated.delete(name)
+@pytest.fixture(scope="module")
+def kubeconfig(cluster: Cluster) -> Path:
+    return Path(cluster.kubeconfig)
+
+
+@pytest.fixture
+def operated(cluster: Cluster) -> AppWrappers:
+    return AppWrappers(cluster, "default", APP_WRAPPER_V1BETA2)
+
+
+@pytest.fixture
+def successor(cluster: Cluster, make_project: Callable[..., Project]) -> McadProject:
+    return McadProject(make_project(program=MCAD_PROGRAM), cluster.images["busybox"], api_version="v1beta2")
+
+
+def left(look: KubernetesCluster, namespace: str) -> list[str]:
+    """Name what there is in a namespace."""
+    kinds = (APP_WRAPPER_V1BETA2, POD, SERVICE, X_K8S_POD_GROUP)
+    return [f"{kind.kind} {item['metadata']['name']}" for kind in kinds for item in look.list(kind, namespace)]
+
+
+def test_a_job_succeeds_keeps_its_uid_and_leaves_nothing(successor: McadProject, look: KubernetesCluster) -> None:
+    project = successor.project
+    successor.job(api_version="v1beta1")
+    assert "MCAD is not installed; install it, set api_version to v1beta2" in project.preview(fails=True)
+    role = {"num_replicas": 2}
+    successor.job("sleep 1", role=role, coscheduler_name="coscheduler", wait_for="completed", timeout_s=200)
+    project.up()
+    first = project.output("train")
+    assert first["observed"]["state"] == "SUCCEEDED"
+    successor.until(lambda seen: bool(seen["phase"] == "Succeeded"))
+    for step in (project.refresh, project.up):
+        text = step()
+    assert changes(text).keys() == {"unchanged"}
+    assert project.output("train")["uid"] == first["uid"]
+    project.destroy()
+    assert left(look, project.namespace) == []
+
+
+def test_a_job_is_held_back_resumed_and_suspended_in_place(successor: McadProject, look: KubernetesCluster) -> None:
+    project = successor.project
+    successor.job(suspend=True)
+    held = successor.until(lambda seen: bool(seen["reason"] == "Suspended"))
+    assert (held["state"], look.list(POD, project.namespace)) == ("PENDING", [])
+    uid = project.output("train")["uid"]
+    successor.job()
+    assert "in place: suspend" in project.up()
+    successor.until(is_state("RUNNING"))
+    successor.job(suspend=True)
+    project.up()
+    successor.until(lambda seen: bool(seen["reason"] == "Suspended"))
+    eventually(lambda: look.list(POD, project.namespace) == [])
+    assert project.output("train")["uid"] == uid
+    project.destroy()
+    assert left(look, project.namespace) == []
+
+
+@pytest.mark.extended
+def test_a_killed_program_goes_on_with_the_same_app_wrapper(successor: McadProject, look: KubernetesCluster) -> None:
+    project, kinds = successor.project, (APP_WRAPPER_V1BETA2,)
+    for number in range(KILLS or 1):
+        successor.job(rerun=str(number))
+        kill(project, after_random_s(number) if KILLS else lambda: objects(look, project.namespace, kinds))
+        check_goes_on(project, look, kinds)
+        project.destroy()
 
 
 def test_a_failure_names_its_exit_code_also_when_the_operator_has_ended_the_job(operated: AppWrappers) -> None:
-    name = operated.submit(shell("exit 3", num_replicas=2))
+    grace = {f"{KEY}failureGracePeriodDuration": "1s"}
+    name = operated.submit(shell("exit 3", num_replicas=2), annotations=grace)
     assert operated.end(name).reason is Reason.EXIT_CODE
-    # The operator gives a failed pod a minute of grace.
     operated.wait(name, lambda status: status.phase == "Failed", timeout_s=240)
     failed = operated.status(name)
     assert (failed.reason, "exited with code 3" in failed.message) == (Reason.EXIT_CODE, True)
@@ -55,32 +123,10 @@ def test_a_failure_names_its_exit_code_also_when_the_operator_has_ended_the_job(
 
 
 def test_a_job_is_retried_as_often_as_it_may_be(operated: AppWrappers) -> None:
-    pause = {f"{KEY}retryPausePeriodDuration": "1s"}
-    name = operated.submit(shell("exit 4", max_retries=1), annotations=pause)
+    pauses = {f"{KEY}{name}PeriodDuration": "1s" for name in ("failureGrace", "retryPause")}
+    name = operated.submit(shell("exit 4", max_retries=1), annotations=pauses)
     over = operated.end(name, timeout_s=300)
     assert (over.state, over.reason, over.attempt) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED, 2)
-    operated.delete(name)
-
-
-def test_a_job_is_held_back_started_and_stopped_in_place(operated: AppWrappers) -> None:
-    name = operated.submit(shell("trap 'exit 0' TERM; sleep 600 & wait"), suspend=True)
-    held = operated.wait(name, lambda status: status.reason is Reason.SUSPENDED)
-    assert (held.state, operated.pods(name)) == (JobState.PENDING, [])
-    operated.patch(name, {"suspend": False})
-    operated.wait(name, is_state(JobState.RUNNING), timeout_s=120)
-    operated.patch(name, {"suspend": True})
-    # A shell that has not set its trap yet ends after the grace period of 30 s.
-    operated.wait(name, lambda status: status.reason is Reason.SUSPENDED, timeout_s=180)
-    assert operated.pods(name) == []
-    operated.delete(name)
-
-
-def test_a_queue_of_kueue_is_asked_for_by_label(operated: AppWrappers) -> None:
-    name = operated.submit(shell("true"), local_queue="team-a")
-    found = operated.cluster.api.get(f"/apis/{APP_WRAPPER_V1BETA2.api_version}/namespaces/default/appwrappers/{name}")
-    assert found is not None
-    assert found["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
-    assert operated.end(name).state is JobState.SUCCEEDED  # no Kueue here, which would hold it back
     operated.delete(name)
 
 

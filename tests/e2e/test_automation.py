@@ -37,12 +37,11 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 
 KILL_POINTS: list[dict[str, Any]] = [
-    {"do": "launch", "kill_at": ""},
     {"do": "launch", "kill_at": "creating Job"},
-    {"do": "launch", "kill_at": "created Job"},
     {"do": "launch", "kill_at": "creating Job", "with_engine": False},
     {"do": "delete", "kill_at": "deleting Job"},
 ]
+MORE_KILL_POINTS: list[dict[str, Any]] = [{"do": "launch", "kill_at": ""}, {"do": "launch", "kill_at": "created Job"}]
 
 
 @pytest.fixture
@@ -143,17 +142,7 @@ def test_engines_write_an_automatic_log_only_if_a_variable_asks(
     assert list((home / "logs").iterdir())
 
 
-def test_pods_of_a_gang_go_before_it(make: Callable[..., Any], look: KubernetesCluster, backend: str) -> None:
-    driver, order = AutomationDriver(), make(gang="pods")
-    launched = driver.launch(order, print)
-    group = look.get(VOLCANO_POD_GROUP, order.entry.namespace, order.entry.job_name)
-    assert group is not None
-    assert launched.uid == group["metadata"]["uid"]
-    driver.destroy(order.entry, print)
-    assert nothing_is_left(look, order.entry, backend)
-
-
-@pytest.mark.parametrize("left", ["all", "pods and Service"])
+@pytest.mark.parametrize("left", [pytest.param("all", marks=pytest.mark.extended), "pods and Service"])
 def test_a_gang_whose_state_is_lost_is_deleted_whole_and_no_other(
     make: Callable[..., Any], look: KubernetesCluster, backend: str, left: str
 ) -> None:
@@ -255,18 +244,22 @@ def test_an_interrupt_removes_what_was_begun(
     assert nothing_is_left(look, order.entry, backend)
 
 
-@pytest.mark.parametrize("point", KILL_POINTS, ids=lambda point: "-".join(str(value) for value in point.values()))
+@pytest.mark.parametrize(
+    "point",
+    [*KILL_POINTS, *(pytest.param(point, marks=pytest.mark.extended) for point in MORE_KILL_POINTS)],
+    ids=lambda point: "-".join(str(value) for value in point.values()),
+)
 def test_what_was_killed_is_put_right(
     point: dict[str, Any], make: Callable[..., Any], look: KubernetesCluster, backend: str, kubeconfig: Path
 ) -> None:
     kill_and_check(point, make, look, backend, kubeconfig)
 
 
-@pytest.mark.skipif(not os.environ.get("TORCHX_PULUMI_KILLS"), reason="many kills: set TORCHX_PULUMI_KILLS")
+@pytest.mark.extended
 def test_killed_at_many_moments(
     make: Callable[..., Any], look: KubernetesCluster, backend: str, kubeconfig: Path
 ) -> None:
-    for number in range(int(os.environ["TORCHX_PULUMI_KILLS"])):
+    for number in range(int(os.environ.get("TORCHX_PULUMI_KILLS", "10"))):
         random.seed(number)
         point = {
             "do": random.choice(["launch", "delete"]),

@@ -23,7 +23,7 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.contract.cluster.conftest import caller
 from tests.e2e.cutting_proxy import cutting_proxy
-from tests.e2e.project import Project, changes, eventually
+from tests.e2e.project import eventually
 from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = pytest.mark.e2e
@@ -194,13 +194,11 @@ def powerless_again(config: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("named", ["", "kube_context", "kubeconfig"])
 def test_a_colleague_without_the_launchers_kubeconfig_works_with_the_app(
-    user: Callable[..., TorchxCli], namespace: str, look: KubernetesCluster, named: str
+    user: Callable[..., TorchxCli], namespace: str, look: KubernetesCluster
 ) -> None:
     alice = user("alice")
-    options = {"kube_context": "alice@lab", "kubeconfig": alice.env["KUBECONFIG"]}
-    handle, entry = launch(alice, namespace, *([f"{named}={options[named]}"] if named else []))
+    handle, entry = launch(alice, namespace, f"kubeconfig={alice.env['KUBECONFIG']}")
     Path(alice.env["KUBECONFIG"]).unlink()
     bob = user("bob")
     assert "alice" not in bob.torchx("status", handle).text
@@ -217,78 +215,3 @@ def test_a_colleague_without_the_launchers_kubeconfig_works_with_the_app(
     backend = Path(bob.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
     assert not list(backend.glob(f".pulumi/stacks/torchx/{entry.place.stack}.json"))
     index_of(alice).update(entry, lambda _: None)
-
-
-def test_a_components_run_of_another_cluster_is_refused_in_preview_and_up(
-    project: Project, look: KubernetesCluster
-) -> None:
-    project.job()
-    project.up()
-    uid = project.output("uid")
-    state = json.loads(project.run("stack", "export"))
-    changed = json.loads(json.dumps(state))
-    for resource in changed["deployment"]["resources"]:
-        parts = [resource.get("inputs") or {}, resource.get("outputs") or {}]
-        keys = {"pulumi:index:Stash": ("input", "output"), "torchx:index:VolcanoTrainingJob": ("record",)}
-        for value in (part[key] for part in parts for key in keys.get(resource["type"], ()) if key in part):
-            assert value["cluster"]["uid"] == look.identify().uid
-            value["cluster"] = {"uid": OTHER.uid, "address": OTHER.address, "name": OTHER.name}
-            if "uid" in value:
-                value["uid"] = "is-there"
-    project.run("stack", "import", "--file", write(project, changed))
-    for edit in ({}, {"labels": {"a": "b"}}, {"on_running_change": "replace", "role": {"args": ["700"]}}):
-        project.job(**edit)  # type: ignore[arg-type]  # one of them is the role
-        for text in (project.preview(fails=True), project.run("up", "--yes", "--skip-preview", fails=True)):
-            assert "was launched in context 'old' at https://old (uid of-another-cluster)" in text
-            assert "is another one. Nothing was changed" in text
-    project.run("stack", "import", "--file", write(project, state))
-    project.job()
-    assert changes(project.up()).keys() == {"unchanged"}
-    assert project.output("uid") == uid
-
-
-def write(project: Project, state: Any) -> str:
-    path = project.folder / "state.json"
-    path.write_text(json.dumps(state))
-    return str(path)
-
-
-def test_an_access_that_would_replace_the_provider_is_refused_in_preview(
-    project: Project, look: KubernetesCluster, kubeconfig: Path
-) -> None:
-    context = find_access(str(kubeconfig)).context
-    project.job()
-    project.up()
-    uid = project.output("uid")
-    project.job(kube_context=context)
-    text = project.preview(fails=True)
-    assert "with kube_context set, Pulumi would replace the Kubernetes provider, and delete run" in text
-    project.job()
-    assert changes(project.up()).keys() == {"unchanged"}
-    project.destroy()
-    project.job(kube_context=context)
-    project.up()
-    project.job()
-    assert "with kubeconfig or kube_context removed" in project.preview(fails=True)
-    project.job(kube_context=context)
-    assert changes(project.up()).keys() == {"unchanged"}
-    assert project.output("uid") != uid
-
-
-def test_a_record_that_names_no_cluster_gets_it_without_a_change(project: Project, look: KubernetesCluster) -> None:
-    project.job()
-    project.up()
-    state = json.loads(project.run("stack", "export"))
-    for resource in state["deployment"]["resources"]:
-        if resource["type"] == "pulumi:index:Stash":
-            for part in (resource["inputs"], resource["outputs"]):
-                for value in (part[key] for key in ("input", "output") if key in part):
-                    value.pop("cluster")
-        elif resource["type"] == "torchx:index:VolcanoTrainingJob":
-            resource["outputs"]["record"].pop("cluster")
-    project.run("stack", "import", "--file", write(project, state))
-    project.run("preview", "--expect-no-changes", "--suppress-outputs")
-    assert changes(project.up()).keys() == {"unchanged"}
-    (component,) = [item for item in project.resources() if item["type"] == "torchx:index:VolcanoTrainingJob"]
-    assert component["outputs"]["cluster"]["uid"] == look.identify().uid
-    project.run("preview", "--expect-no-changes", "--suppress-outputs")

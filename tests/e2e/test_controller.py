@@ -80,6 +80,7 @@ def backend_of(cli: TorchxCli) -> Path:
     return Path(cli.env["XDG_STATE_HOME"]) / "torchx-pulumi" / "backend"
 
 
+@pytest.mark.counted
 @pytest.mark.idle
 def test_every_stack_has_the_truth_after_kills(
     cli: TorchxCli,
@@ -148,6 +149,7 @@ def test_every_stack_has_the_truth_after_kills(
     assert percentile(delays, 0.99) <= DELAY_S, slowest
 
 
+@pytest.mark.counted
 def test_what_waits_for_an_image_that_does_not_exist_is_always_cancelled(
     cli: TorchxCli,
     schedulers: dict[str, Any],

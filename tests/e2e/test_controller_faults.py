@@ -185,6 +185,7 @@ def test_kinds_that_may_not_be_watched_are_named_once_and_the_rest_works(world: 
     controller.stop()
 
 
+@pytest.mark.extended
 def test_a_full_disk_delays_logs_and_a_long_line_is_cut_visibly(
     world: World, small_disk: Callable[[str], Path]
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_full_disk_delays_logs_and_a_long_line_is_cut_visibly(
     assert not [path for path in disk.rglob("*") if path.suffix == ".tmp"]
 
 
+@pytest.mark.extended
 def test_a_burst_of_events_delays_nothing_and_takes_no_memory(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     first, later = world.launch(count=2)
     controller = world.controller()

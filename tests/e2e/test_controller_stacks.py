@@ -134,9 +134,10 @@ def test_an_app_of_mcad_that_is_cancelled_and_one_that_ends(cli: TorchxCli, name
         two = cli.torchx(*run, "--run_for", "5s").handle
 
         def state(handle: str) -> Any:
-            name = handle.rpartition(":")[2]
-            text = cli.ours("fleet", "--offline", "--json").out
-            return next(row["state"] for row in json.loads(text)["apps"] if row["handle"].endswith(name))
+            stacks = Path(cli.env["XDG_STATE_HOME"]) / "torchx-pulumi/backend/.pulumi/stacks/torchx"
+            (path,) = stacks.glob(f"*{handle.rpartition(':')[2]}*.json")
+            resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
+            return next(item["outputs"]["state"] for item in resources if item["type"] == "pulumi:pulumi:Stack")
 
         eventually(lambda: state(one) == "RUNNING", timeout_s=180)
         cli.ours("cancel", one)

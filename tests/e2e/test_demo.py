@@ -69,6 +69,7 @@ def test_two_replicas_find_each_other_train_and_leave_nothing() -> None:
     assert f"rank 3: world size 4, on {rank0.replace('-0-0', '-1-0')}; rank 0 is on {rank0}" in text
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("state")
 def test_an_interrupted_demo_says_where_it_was_and_leaves_nothing() -> None:
     process = start()

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta, timezone
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from torchx_pulumi import render
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.building import build_observed, same
-from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi.schedulers import Variant, find_backend
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
-from torchx_pulumi.schedulers.volcano.control import CONTROL
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.options import GangMode
 
 from tests.e2e.app_wrappers import FAKE, shell
-from tests.e2e.project import FAKE_NODE, changes, eventually, finite
-from tests.e2e.stack_project import StackProject
+from tests.e2e.project import eventually
 
 pytestmark = pytest.mark.e2e
 
 TIMEOUT_S = 240
-LINK = "https://ui.example/{namespace}/{name}"
 soon = partial(eventually, timeout_s=TIMEOUT_S)
 JOB = find_backend("volcano").variants[GangMode.JOB]
 MCAD = find_backend("mcad").variants[AppWrapperVersion.V1BETA1]
@@ -121,48 +116,91 @@ def test_an_image_that_is_not_there_is_named_in_words_that_stay(jobs: Jobs, clus
         time.sleep(0.5)
 
 
-def test_an_exit_code_comes_with_the_last_lines(jobs: Jobs) -> None:
-    name = jobs.submit(shell("echo loading; echo 'ValueError: no such shard' >&2; exit 3"))
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A job that fails or waits, and what its first diagnosis says."""
 
-    def told(seen: JobStatus) -> bool:
-        # A busy node may not give a log at once.
-        return seen.state is JobState.FAILED and bool(seen.diagnoses[0].detail)
+    role: Mapping[str, Any]
+    reason: Reason
+    words: Sequence[str]
+    """What is in the summary."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    state: JobState | None = None
+    """None: any."""
+    detail: str = ""
+    """What is in the detail; a busy node may not give a log at once."""
+    then: Reason | None = None
+    """Reason of the second diagnosis. None: any, or there is none."""
 
-    status = jobs.wait(name, Reason.EXIT_CODE, until=told)
-    first = status.diagnoses[0]
-    assert "exited with code 3" in first.summary
-    assert "ValueError: no such shard" in first.detail
+    def is_told(self, seen: JobStatus) -> bool:
+        reasons = [one.reason for one in seen.diagnoses]
+        is_whole = self.detail in seen.diagnoses[0].detail and (self.then is None or reasons[1:2] == [self.then])
+        return is_whole and self.state in (None, seen.state)
+
+
+def failures(fake_nodes: int) -> dict[str, Failure]:
+    """Return failures by their names."""
+    never = Reason.NEVER_SCHEDULABLE
+    return {
+        "exit code": Failure(
+            role=shell("echo loading; echo 'ValueError: no such shard' >&2; exit 3"),
+            reason=Reason.EXIT_CODE,
+            state=JobState.FAILED,
+            words=["exited with code 3"],
+            detail="ValueError: no such shard",
+        ),
+        "memory": Failure(
+            role=shell("tail /dev/zero", resource={"memory_mb": 16}),
+            options={"reserved_memmb": 0},
+            reason=Reason.OUT_OF_MEMORY,
+            state=JobState.FAILED,
+            words=["its limit of 16M"],
+        ),
+        "retries": Failure(
+            role=shell("exit 4", max_retries=1, retry_policy="APPLICATION"),
+            reason=Reason.RETRIES_EXHAUSTED,
+            words=[],
+            then=Reason.EXIT_CODE,
+        ),
+        # The node removes the container of an earlier run, and its log, while the next one starts.
+        "restarts": Failure(
+            role=shell("echo again; exit 5", pod_overlay={"spec": {"restartPolicy": "Always"}}),
+            reason=Reason.CRASH_LOOP,
+            words=["restarted", "exited with code 5"],
+            detail="again",
+        ),
+        # Until Volcano has taken the job up, it is submitted.
+        "selector": Failure(
+            role=shell("true", node_selector={"disk": "fast"}),
+            reason=never,
+            state=JobState.PENDING,
+            words=["no node has the label disk=fast"],
+        ),
+        "size": Failure(
+            role=shell("true", resource={"cpu": 1000}),
+            options={"reserved_millicpu": 0},
+            reason=never,
+            words=["a replica asks for 1000 cpu"],
+        ),
+        "gang": Failure(
+            role=shell("true", num_replicas=fake_nodes + 1, resource={"cpu": 40}, **FAKE),
+            options={"reserved_millicpu": 0},
+            reason=never,
+            words=[f"{fake_nodes + 1} replicas of", f"room for {fake_nodes} of them"],
+        ),
+    }
+
+
+def test_each_failure_is_told_with_its_reason_and_its_words(jobs: Jobs, cluster: Any) -> None:
+    # All of them at once: the test waits for the slowest one, and not for their sum.
+    found = failures(cluster.settings.kwok_nodes)
+    names = {name: jobs.submit(failure.role, **failure.options) for name, failure in found.items()}
+    for name, failure in found.items():
+        first = jobs.wait(names[name], failure.reason, until=failure.is_told).diagnoses[0]
+        assert [words for words in failure.words if words not in first.summary] == [], (name, first.summary)
+    status = jobs.status(names["exit code"])
     assert "ValueError: no such shard" in status.message
-    assert first.objects[0].name == f"{name}-trainer-0-0"
-
-
-def test_too_little_memory_is_told_with_the_limit(jobs: Jobs) -> None:
-    name = jobs.submit(shell("tail /dev/zero", resource={"memory_mb": 16}), reserved_memmb=0)
-    status = jobs.wait(name, Reason.OUT_OF_MEMORY, until=lambda seen: seen.state is JobState.FAILED)
-    assert "its limit of 16M" in status.diagnoses[0].summary
-
-
-def test_a_selector_that_no_node_has_is_named(jobs: Jobs) -> None:
-    name = jobs.submit(shell("true", node_selector={"disk": "fast"}))
-    # Until Volcano has taken the job up, it is submitted.
-    status = jobs.wait(name, Reason.NEVER_SCHEDULABLE, until=lambda seen: seen.state is JobState.PENDING)
-    assert "no node has the label disk=fast" in status.diagnoses[0].summary
-
-
-def test_more_than_the_cluster_has_is_never_placed(jobs: Jobs) -> None:
-    name = jobs.submit(shell("true", resource={"cpu": 1000}), reserved_millicpu=0)
-    status = jobs.wait(name, Reason.NEVER_SCHEDULABLE)
-    assert "a replica asks for 1000 cpu" in status.diagnoses[0].summary
-
-
-def test_a_gang_says_how_much_of_it_has_room(jobs: Jobs, cluster: Any) -> None:
-    nodes = cluster.settings.kwok_nodes
-    if nodes == 0:
-        pytest.skip("no fake nodes")
-    name = jobs.submit(shell("true", num_replicas=nodes + 1, resource={"cpu": 40}, **FAKE), reserved_millicpu=0)
-    status = jobs.wait(name, Reason.NEVER_SCHEDULABLE)
-    assert f"{nodes + 1} replicas of" in status.diagnoses[0].summary
-    assert f"room for {nodes} of them" in status.diagnoses[0].summary
+    assert status.diagnoses[0].objects[0].name == f"{names['exit code']}-trainer-0-0"
 
 
 def test_a_full_queue_names_who_is_in_it(jobs: Jobs, look: KubernetesCluster) -> None:
@@ -213,42 +251,6 @@ def test_webhooks_words_become_diagnoses(
         assert (found.reason, found.objects[0].name) == (reason, queue)
 
 
-def test_retries_that_are_used_up_come_before_their_cause(jobs: Jobs) -> None:
-    name = jobs.submit(shell("exit 4", max_retries=1, retry_policy="APPLICATION"))
-    status = jobs.wait(name, Reason.RETRIES_EXHAUSTED, until=lambda seen: len(seen.diagnoses) > 1)
-    assert [one.reason for one in status.diagnoses][:2] == [Reason.RETRIES_EXHAUSTED, Reason.EXIT_CODE]
-
-
-def test_a_container_that_ends_again_and_again_is_counted(jobs: Jobs) -> None:
-    overlay = {"spec": {"restartPolicy": "Always"}}
-    name = jobs.submit(shell("echo again; exit 5", pod_overlay=overlay))
-    # The node removes the container of an earlier run, and its log, while the next one starts.
-    status = jobs.wait(name, Reason.CRASH_LOOP, until=lambda seen: bool(seen.diagnoses[0].detail))
-    first = status.diagnoses[0]
-    assert "restarted" in first.summary
-    assert "exited with code 5" in first.summary
-    assert first.detail == "again"
-
-
-def test_a_stopped_job_says_how_it_goes_on(jobs: Jobs, look: KubernetesCluster) -> None:
-    name = jobs.submit(shell("trap 'exit 0' TERM; sleep 600 & wait"))
-    soon(lambda: jobs.status(name).state is JobState.RUNNING)
-    job = look.get(VOLCANO_JOB, jobs.namespace, name)
-    assert job is not None
-    CONTROL.suspend(look, jobs.namespace, name, job["metadata"]["uid"])
-    status = jobs.wait(name, Reason.CANCELLED, until=lambda seen: seen.state is JobState.CANCELLED)
-    assert "resume" in status.diagnoses[0].resolution
-
-
-def test_a_scheduler_that_is_not_there_is_named_when_a_minute_is_over(jobs: Jobs) -> None:
-    name = jobs.submit(shell("true", pod_overlay={"spec": {"schedulerName": "none-such"}}))
-    soon(lambda: bool(JOB.observe(jobs.look, jobs.namespace, name).pods))
-    seen = JOB.observe(jobs.look, jobs.namespace, name)
-    status = JOB.read_status(seen, datetime.now(timezone.utc) + timedelta(minutes=2))
-    assert status.reason is Reason.SCHEDULER_ABSENT
-    assert "'none-such'" in status.message
-
-
 @pytest.mark.mcad
 def test_app_wrappers_say_who_is_before_them(jobs: Jobs, cluster: Any) -> None:
     if "mcad" not in cluster.settings.features:
@@ -265,30 +267,3 @@ def test_app_wrappers_say_who_is_before_them(jobs: Jobs, cluster: Any) -> None:
 
     status = jobs.wait(behind, Reason.NEVER_SCHEDULABLE, MCAD, until=told)
     assert "a replica asks for 100000 cpu" in status.diagnoses[0].summary
-
-
-def test_outputs_of_a_stack_say_why_and_stay_the_same(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    stack = StackProject(root, e2e_env, namespace, config_dir="stacks")
-    role = {"name": "trainer", "image": "app:1", "entrypoint": "true", "pod_overlay": finite(exit_code=3), **FAKE_NODE}
-    (root / "app.yaml").write_text(yaml.safe_dump({"name": "train", "roles": [role]}))
-    stack.configure(appFile="app.yaml", options={"queue": "default", "namespace": namespace}, uiUrl=LINK)
-    try:
-        stack.up()
-
-        def refreshed() -> Any:
-            stack.run("refresh", "--yes", "--skip-preview", "--run-program")
-            return stack.output("reason") == Reason.EXIT_CODE.value and stack.output("state") == "FAILED"
-
-        soon(refreshed)
-        seen = read_outputs(stack.run("stack", "output", "--json"))
-        first = seen["observed"]["diagnoses"][0]
-        assert (first["reason"], first["objects"][0]["kind"]) == ("ExitCode", "Pod")
-        assert first["resolution"]
-        assert seen["links"]["ui_url"] == f"https://ui.example/{namespace}/{seen['app']['id'].partition(':')[2]}"
-        assert changes(stack.up()).keys() <= {"unchanged", "updated"}
-        assert changes(stack.up()).keys() == {"unchanged"}
-        assert read_outputs(stack.run("stack", "output", "--json"))["observed"] == seen["observed"]
-    finally:
-        stack.destroy()

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.kube import KubernetesCluster
 
 from tests.doc_blocks import commands
 from tests.e2e.project import eventually
 from tests.e2e.stack_project import StackProject
-from tests.e2e.torchx_cli import BIN, HANDLE, TorchxCli
+from tests.e2e.torchx_cli import BIN, HANDLE, TorchxCli, wait_for_pods
 
 pytestmark = pytest.mark.e2e
 
@@ -76,7 +77,12 @@ def until_it_says(text: str, line: str, folder: Path, env: dict[str, str]) -> st
 
 
 def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
-    pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str, busybox: str
+    pulumi_env: dict[str, str],
+    tmp_path: Path,
+    kubeconfig: Path,
+    namespace: str,
+    busybox: str,
+    look: KubernetesCluster,
 ) -> None:
     env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
     example = "pulumi_volcano://torchx/default:echo-k3x9"
@@ -87,6 +93,7 @@ def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
     assert found
     handle = found[0]
     _, status, log, delete = commands("README.md", "quick-start", {example: handle})
+    wait_for_pods(look, handle, "SUCCEEDED")
     eventually(lambda: "SUCCEEDED" in shell([status], tmp_path, env), timeout_s=240)
     assert "hello" in shell([log], tmp_path, env)
     train = "pulumi_volcano://torchx/default:train-k3x9"

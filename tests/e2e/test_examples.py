@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,10 @@ def env(e2e_env: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def example(
-    tmp_path: Path, env: dict[str, str], namespace: str, request: pytest.FixtureRequest
-) -> Iterator[StackProject]:
+def example(tmp_path: Path, env: dict[str, str], namespace: str, request: pytest.FixtureRequest) -> StackProject:
     root, place = tmp_path / "root", request.param
     root.mkdir()
-    made = StackProject(root, env, namespace, place=place, config_dir="stacks" if place == "." else place)
-    yield made
-    made.destroy()
+    return StackProject(root, env, namespace, place=place, config_dir="stacks" if place == "." else place)
 
 
 def logs_of(look: KubernetesCluster, project: StackProject, app_id: str) -> list[str]:
@@ -96,12 +91,7 @@ def test_an_app_file_of_the_examples(example: StackProject, look: KubernetesClus
 
 
 @pytest.mark.parametrize("example", ["."], indirect=True)
-@pytest.mark.parametrize("name", ["example-component", "example-appfile", "example-mcad"])
-def test_an_example_stack_can_be_previewed(example: StackProject, name: str) -> None:
-    example.run("stack", "init", name)
-    if name == "example-component":
-        assert "my-train" in example.run("preview", "--stack", name)
-    else:
-        assert "hello" in example.run("preview", "--stack", name)
-    example.run("stack", "rm", "--yes", name)
-    example.run("stack", "select", "dev")
+def test_the_example_stacks_can_be_previewed(example: StackProject) -> None:
+    for name, shown in (("component", "my-train"), ("appfile", "hello"), ("mcad", "hello")):
+        example.run("stack", "init", f"example-{name}")
+        assert shown in example.run("preview", "--stack", f"example-{name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
-def stack(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Iterator[StackProject]:
+def stack(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> StackProject:
     root = tmp_path / "root"
     root.mkdir()
     role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "num_replicas": 2}
@@ -30,8 +30,7 @@ def stack(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Iterator[S
     (root / "app.yaml").write_text(yaml.safe_dump(app))
     made = StackProject(root, e2e_env, namespace, config_dir="stacks")
     made.configure(appFile="app.yaml", options={"queue": "default", "namespace": namespace})
-    yield made
-    made.destroy()
+    return made
 
 
 @pytest.fixture

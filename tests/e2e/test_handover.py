@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -16,13 +15,9 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
 
 from tests.e2e.project import Project, eventually
-from tests.e2e.torchx_cli import TorchxCli
+from tests.e2e.torchx_cli import TorchxCli, wait_for_pods
 
 pytestmark = pytest.mark.e2e
-
-extended = pytest.mark.skipif(
-    "TORCHX_PULUMI_HANDOVERS" not in os.environ, reason="TORCHX_PULUMI_HANDOVERS=all hands over jobs of more kinds"
-)
 
 
 class Taken(Project):
@@ -30,6 +25,7 @@ class Taken(Project):
 
     def __init__(self, folder: Path, env: dict[str, str], backend: str, stack: str, passphrase: Path) -> None:
         self.folder = folder
+        self.stack = stack.rpartition("/")[2]
         self.env = {
             **{name: value for name, value in env.items() if name != "PULUMI_CONFIG_PASSPHRASE"},
             "PULUMI_BACKEND_URL": backend,
@@ -111,8 +107,9 @@ def row_of(cli: TorchxCli) -> dict[str, Any]:
     return dict(row)
 
 
-def wait_for(cli: TorchxCli, handle: str, state: str) -> None:
+def wait_for(cli: TorchxCli, look: KubernetesCluster, handle: str, state: str) -> None:
     """Wait until an app has a state: a controller or the node may be busy with others."""
+    wait_for_pods(look, handle, state)
     eventually(lambda: state_of(cli, handle) == state, timeout_s=240)
 
 
@@ -151,14 +148,13 @@ def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
     row = row_of(cli)
     assert (row["handle"], row["user"]) == (handle, launched["torchx"]["declared"]["created_by"])
     project.up()
-    assert "unchanged" in project.up()
     project.run("preview", "--expect-no-changes")
-    wait_for(cli, handle, "RUNNING")
+    wait_for(cli, look, handle, "RUNNING")
     cli.ours("delete", handle)
     assert look.list(VOLCANO_JOB, namespace) == []
 
 
-@pytest.mark.parametrize("gang", ["job", "pods"])
+@pytest.mark.parametrize("gang", ["job", pytest.param("pods", marks=pytest.mark.extended)])
 def test_torchx_follows_an_app_that_its_program_launches_again(
     cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster, gang: str
 ) -> None:
@@ -167,7 +163,7 @@ def test_torchx_follows_an_app_that_its_program_launches_again(
     (before,) = [item for item in look.list(kind, namespace) if not item["metadata"].get("ownerReferences")]
     project = take_over(cli, e2e_env, handle)
     project.up()
-    wait_for(cli, handle, "RUNNING")
+    wait_for(cli, look, handle, "RUNNING")
     program = project.folder / "__main__.py"
     text = program.read_text()
     program.write_text(text.replace("    app_id=", "    rerun='2',\n    on_running_change='replace',\n    app_id="))
@@ -178,19 +174,19 @@ def test_torchx_follows_an_app_that_its_program_launches_again(
     # Listed before anything else was asked, so that the list finds the new run by itself.
     listed = cli.torchx("list", "-s", "pulumi_volcano").text
     assert "FAILED" not in listed
-    wait_for(cli, handle, "RUNNING")
+    wait_for(cli, look, handle, "RUNNING")
     eventually(lambda: "hello" in cli.torchx("log", handle).text)
     assert "hello" in cli.ours("log", handle).out
     assert row_of(cli)["handle"] == handle
     project.run("preview", "--expect-no-changes")
     cli.torchx("cancel", handle)
-    wait_for(cli, handle, "CANCELLED")
+    wait_for(cli, look, handle, "CANCELLED")
     # A run that was cancelled is over: the program does not launch it again.
     project.up()
     assert state_of(cli, handle) == "CANCELLED"
     program.write_text(text.replace("    app_id=", "    rerun='3',\n    app_id="))
     project.up()
-    wait_for(cli, handle, "RUNNING")
+    wait_for(cli, look, handle, "RUNNING")
     cli.ours("delete", handle)
     eventually(lambda: not [*look.list(kind, namespace), *look.list(POD, namespace)], timeout_s=120)
     # The garbage collector removes it after the object that owns it.
@@ -202,7 +198,9 @@ def test_torchx_follows_an_app_that_its_program_launches_again(
     [
         pytest.param("volcano", "odd", 'queue=default,plugins={"svc": []}', id="volcano"),
         pytest.param("mcad", "odd", "priority=0", id="mcad", marks=pytest.mark.mcad),
-        pytest.param("volcano", "torchrun", "queue=default,network_topology=soft", id="torchrun", marks=extended),
+        pytest.param(
+            "volcano", "torchrun", "queue=default,network_topology=soft", id="torchrun", marks=pytest.mark.extended
+        ),
     ],
 )
 def test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it(
@@ -227,7 +225,7 @@ def test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it(
     (after,) = look.list(kind, namespace)
     assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
     project.run("preview", "--expect-no-changes")
-    wait_for(cli, handle, "RUNNING")
+    wait_for(cli, look, handle, "RUNNING")
     program = project.folder / "__main__.py"
     text = program.read_text()
     program.write_text(text.replace("    app_id=", "    rerun='2',\n    on_running_change='replace',\n    app_id="))
@@ -235,11 +233,12 @@ def test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it(
     (after,) = look.list(kind, namespace)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert after["spec"] == before["spec"]
+    wait_for_pods(look, handle, "RUNNING")
     # What was seen is not written to the stack where another process has its lock; the next look writes it.
     eventually(lambda: state_of(cli, handle) == row_of(cli)["state"] == "RUNNING", timeout_s=240)
     assert row_of(cli)["handle"] == handle
     cli.torchx("cancel", handle)
-    wait_for(cli, handle, "CANCELLED")
+    wait_for(cli, look, handle, "CANCELLED")
     cli.ours("delete", handle)
     assert look.list(kind, namespace) == []
 

@@ -130,6 +130,7 @@ def encoded(text: str) -> str:
     return base64.b64encode(os.fsencode(text)).decode()
 
 
+@pytest.mark.counted
 def test_the_same_verdicts_as_of_mobys_patternmatcher() -> None:
     cases = []
     for number in range(SEED, SEED + CASES):

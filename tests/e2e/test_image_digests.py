@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,10 @@ def no_daemon(e2e_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def stack(tmp_path: Path, no_daemon: dict[str, str], namespace: str) -> Iterator[StackProject]:
+def stack(tmp_path: Path, no_daemon: dict[str, str], namespace: str) -> StackProject:
     root = tmp_path / "root"
     root.mkdir()
-    made = StackProject(root, no_daemon, namespace, config_dir="stacks")
-    yield made
-    made.destroy()
+    return StackProject(root, no_daemon, namespace, config_dir="stacks")
 
 
 def reference_in(text: str, repository: str) -> str:

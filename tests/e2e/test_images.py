@@ -80,13 +80,11 @@ def digest_of(reference: str) -> str | None:
 
 
 @pytest.fixture
-def stack(tmp_path: Path, e2e_env: dict[str, str], env: dict[str, str], namespace: str) -> Iterator[StackProject]:
+def stack(tmp_path: Path, e2e_env: dict[str, str], env: dict[str, str], namespace: str) -> StackProject:
     root = tmp_path / "root"
     root.mkdir()
     docker = {name: env[name] for name in ("DOCKER_HOST", "DOCKER_CONFIG", "XDG_CACHE_HOME")}
-    made = StackProject(root, {**e2e_env, **docker}, namespace, config_dir="stacks")
-    yield made
-    made.destroy()
+    return StackProject(root, {**e2e_env, **docker}, namespace, config_dir="stacks")
 
 
 def test_an_edit_reaches_the_container_and_no_edit_does_nothing(
@@ -322,6 +320,7 @@ def full_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         private.remove()
 
 
+@pytest.mark.extended
 def test_a_full_disk_is_named(
     env: dict[str, str], full_daemon: None, base: str, repository: str, workspace: Path
 ) -> None:

@@ -87,8 +87,7 @@ def tagged(repository: str, kind: str) -> str:
     return f"{repository}:1"
 
 
-@pytest.mark.parametrize("kind", ["oci", "docker"])
-@pytest.mark.parametrize("make_base", [tagged, pinned, index_of_two])
+@pytest.mark.parametrize(("kind", "make_base"), [("docker", tagged), ("oci", pinned), ("docker", index_of_two)])
 def test_an_image_on_any_base_is_valid(
     kind: str, make_base: Callable[[str, str], str], registry: LocalRegistry, workspace: Path
 ) -> None:
@@ -126,7 +125,7 @@ def patched(base: str, workspace: Path, repository: str, **options: Any) -> tupl
     return plan, patch_image(base, str(workspace), repository, **options)
 
 
-@pytest.mark.parametrize("kind", ["oci", "docker"])
+@pytest.mark.parametrize("kind", ["oci", pytest.param("docker", marks=pytest.mark.extended)])
 def test_a_base_in_another_registry_is_copied(
     kind: str, registry: LocalRegistry, workspace: Path, tmp_path: Path
 ) -> None:
@@ -262,6 +261,7 @@ def test_a_folder_that_would_hide_a_link_of_the_base_is_named_and_runs_in_a_fold
     cli.ours("delete", said.handle)
 
 
+@pytest.mark.counted
 def test_a_large_file_takes_little_memory(registry: LocalRegistry, workspace: Path, tmp_path: Path) -> None:
     put_image(f"{registry.address}/base", "1", BASE_LAYERS)
     with (workspace / "weights.bin").open("wb") as file:

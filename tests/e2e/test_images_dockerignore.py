@@ -55,7 +55,13 @@ def exported(client: Any, image: str) -> set[str]:
         return {info.name for info in tar if info.isfile() and info.name.split("/")[0] not in made_by_docker}
 
 
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param(text, id=name, marks=[] if name == "last match wins" else [pytest.mark.extended])
+        for name, text in RULES.items()
+    ],
+)
 def test_the_same_files_as_by_the_docker_command(
     rules: str, daemon: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,6 @@ from tests.e2e.registry_images import (
     layer,
     manifest_of,
     put_image,
-    put_index,
     validated,
     without_daemon,
 )
@@ -212,22 +211,6 @@ def test_a_base_that_is_deleted(registry: LocalRegistry, base: str, workspace: P
         build_plans([plan], lambda _line: None)
     assert f"{registry.address}/gone" in str(caught.value)
     assert not is_there(plan.reference)
-
-
-def test_an_index_without_the_platform(registry: LocalRegistry, workspace: Path) -> None:
-    one = put_image(f"{registry.address}/base", None, [layer({"etc/x": b""})], processor="riscv64")
-    put_index(f"{registry.address}/base", "one", [one])
-    text = refused(f"{registry.address}/base:one", workspace, f"{registry.address}/app", platform="linux/s390x")
-    assert "linux/s390x" in text
-    assert "linux/riscv64" in text
-
-
-def test_a_base_that_has_the_most_layers(registry: LocalRegistry, workspace: Path) -> None:
-    put_image(f"{registry.address}/base", "full", [layer({f"n/{number}": b""}) for number in range(127)])
-    before = len(registry.requests())
-    text = refused(f"{registry.address}/base:full", workspace, f"{registry.address}/app")
-    assert "127" in text
-    assert not [each for each in registry.requests()[before:] if each.method not in ("GET", "HEAD")]
 
 
 def test_a_file_that_changes_between_plan_and_push(registry: LocalRegistry, base: str, workspace: Path) -> None:

@@ -86,6 +86,7 @@ def test_every_python_makes_the_same_layer(workspace: Path, tmp_path: Path) -> N
     )
 
 
+@pytest.mark.extended
 def test_zlib_ng_makes_the_same_layer(workspace: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path / "packages"), "zlib-ng"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)

@@ -1,12 +1,11 @@
 """Installing as users do, with pip in new environments: the plugin from a clone, and what a page for users says.
 
-It fetches a few hundred megabytes: `TORCHX_PULUMI_INSTALLS=all`, as in `make e2e-extended`.
+It fetches a few hundred megabytes.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -19,10 +18,7 @@ import yaml
 from tests.doc_blocks import block, commands
 from tests.e2e.torchx_cli import TorchxCli
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif("TORCHX_PULUMI_INSTALLS" not in os.environ, reason="TORCHX_PULUMI_INSTALLS=all fetches much"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.extended]
 
 ROOT = Path(__file__).resolve().parents[2]
 

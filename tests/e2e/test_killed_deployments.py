@@ -27,9 +27,8 @@ from torchx_pulumi_stacks.entrypoints import create_volcano
 
 from tests.e2e.launch_orders import kill_engine
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
-from tests.e2e.project import FAKE_NODE, Project, changes, eventually
+from tests.e2e.project import FAKE_NODE, Project, changes, eventually, kill_between_writes
 from tests.e2e.stack_project import StackProject
-from tests.e2e.test_volcano_training_job import kill_between_writes
 
 pytestmark = pytest.mark.e2e
 
@@ -90,13 +89,9 @@ def check_goes_on(
         replaced: Objects of the run that the deployment replaces. None: it replaces none.
     """
     before = dict(objects(look, project.namespace, kinds).items() - (replaced or {}).items())
-    preview = project.preview()
     text = project.up()
     after = objects(look, project.namespace, kinds)
-    assert before.items() <= after.items(), f"{before}\n{after}\n{preview}\n{text}"
-    project.run("preview", "--expect-no-changes", "--suppress-outputs")
-    project.up()
-    assert objects(look, project.namespace, kinds) == after
+    assert before.items() <= after.items(), f"{before}\n{after}\n{text}"
     assert len([key for key in after if key.startswith(("Job/", "AppWrapper/", "PodGroup/"))]) == 1
     project.run("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
     project.up()
@@ -110,7 +105,10 @@ def after_random_s(seed: int) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-@pytest.mark.parametrize(("gang", "first"), [("job", "Job/"), ("pods", "PodGroup/"), ("pods", "Pod/")])
+@pytest.mark.parametrize(
+    ("gang", "first"),
+    [("job", "Job/"), ("pods", "Pod/"), pytest.param("pods", "PodGroup/", marks=pytest.mark.extended)],
+)
 def test_a_killed_program_goes_on_with_the_same_objects(
     project: Project, look: KubernetesCluster, gang: str, first: str
 ) -> None:
@@ -119,7 +117,7 @@ def test_a_killed_program_goes_on_with_the_same_objects(
     check_goes_on(project, look)
 
 
-@pytest.mark.parametrize("gang", ["job", "pods"])
+@pytest.mark.parametrize("gang", ["pods", pytest.param("job", marks=pytest.mark.extended)])
 def test_objects_that_the_state_lacks_are_imported_as_they_are(
     project: Project, look: KubernetesCluster, gang: str
 ) -> None:
@@ -134,30 +132,16 @@ def test_objects_that_the_state_lacks_are_imported_as_they_are(
     assert f"{len(before)} to import" in project.preview()
     assert "imported, as the last deployment was interrupted" in project.up()
     assert objects(look, project.namespace) == before
-    for step in (project.up, project.refresh, project.up):
+    for step in (project.refresh, project.up):
         assert changes(step()).keys() == {"unchanged"}
     project.job({"num_replicas": 3, "min_replicas": 2}, gang=gang)
     assert "in place:" in project.up()
     assert objects(look, project.namespace) == before
-    project.job({"num_replicas": 3, "image": "app:2"}, gang=gang, on_running_change="replace")
-    project.up()
-    after = objects(look, project.namespace)
-    assert len(after) == len(before)
-    assert not after.items() & before.items()
 
 
-def test_a_refused_launch_leaves_the_way_open(project: Project, look: KubernetesCluster) -> None:
-    # Volcano's webhook refuses a plugin that it does not know; only it can tell.
-    project.job(plugins={"nosuch": []})
-    for _ in range(2):
-        assert "nosuch" in project.run("up", "--yes", "--skip-preview", fails=True)
-    assert objects(look, project.namespace) == {}
-    project.job()
-    project.up()
-    assert list(objects(look, project.namespace).values()) == [project.output("uid")]
-
-
-@pytest.mark.parametrize("moment", ["index", "order", "object"])
+@pytest.mark.parametrize(
+    "moment", [*(pytest.param(name, marks=pytest.mark.extended) for name in ("index", "order")), "object"]
+)
 def test_a_killed_launch_of_torchx_run_is_finished_or_removed(
     e2e_env: dict[str, str],
     look: KubernetesCluster,
@@ -204,7 +188,7 @@ def test_a_killed_launch_of_torchx_run_is_finished_or_removed(
     scheduler.close()
 
 
-@pytest.mark.skipif(not KILLS, reason="many kills: set TORCHX_PULUMI_KILLS")
+@pytest.mark.extended
 @pytest.mark.parametrize("gang", ["job", "pods"])
 def test_a_program_that_is_killed_at_random_moments_goes_on(
     project: Project, look: KubernetesCluster, gang: str
@@ -226,7 +210,10 @@ def test_a_program_that_is_killed_at_random_moments_goes_on(
 PLATFORM_KINDS = (NAMESPACE, VOLCANO_QUEUE, PRIORITY_CLASS)
 
 
-@pytest.mark.parametrize("moment", range(KILLS or 2))
+@pytest.mark.counted
+@pytest.mark.parametrize(
+    "moment", [pytest.param(number, marks=[pytest.mark.extended] if number else []) for number in range(KILLS or 2)]
+)
 def test_a_killed_platform_goes_on_with_the_same_objects(
     tmp_path: Path, e2e_env: dict[str, str], look: KubernetesCluster, namespace: str, moment: int
 ) -> None:
@@ -259,6 +246,7 @@ def test_a_killed_platform_goes_on_with_the_same_objects(
     assert present() == {}
 
 
+@pytest.mark.counted
 @pytest.mark.mcad
 def test_a_killed_program_goes_on_with_the_same_app_wrapper(
     cluster: Any, make_project: Callable[..., Project], look: KubernetesCluster

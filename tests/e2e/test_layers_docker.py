@@ -235,6 +235,7 @@ def is_of_the_daemon(path: str, case: Case) -> bool:
     )
 
 
+@pytest.mark.extended
 def test_the_same_files_and_configuration_as_of_dockerd(world: World) -> None:
     different, refused = {}, 0
     for number in range(SEED, SEED + CASES):

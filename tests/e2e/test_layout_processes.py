@@ -149,6 +149,7 @@ def test_a_replica_sees_the_same_in_both_layouts(api: Any, look: KubernetesClust
     assert "--shard=2\n2-of-3\n" in shared["arguments"]
 
 
+@pytest.mark.extended
 def test_pytorch_finds_all_ranks_of_two_roles(api: Any, look: KubernetesCluster, namespace: str, cluster: Any) -> None:
     if not cluster.images:
         pytest.skip("the local cluster has no real node: no container can run")

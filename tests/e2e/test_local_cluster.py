@@ -235,6 +235,7 @@ def test_everything_listens_on_loopback_or_the_bridge_only(one: Cluster) -> None
     assert wide == []
 
 
+@pytest.mark.extended
 def test_the_bridge_keeps_its_hardware_address_when_pods_come_and_go(real: Cluster) -> None:
     file = Path("/sys/class/net", real.layout.bridge, "address")
     found = [file.read_text()]
@@ -271,6 +272,7 @@ def test_secrets_are_readable_by_their_owner_only(one: Cluster) -> None:
         assert file.stat().st_mode & 0o077 == 0, file
 
 
+@pytest.mark.extended
 def test_a_second_cluster_stands_beside_the_first(one: Cluster, state: Path) -> None:
     second = Cluster.up("two", kwok_nodes=1)
     try:
@@ -292,6 +294,7 @@ def test_a_second_cluster_stands_beside_the_first(one: Cluster, state: Path) -> 
         one.api.request("DELETE", f"{JOBS}/still")
 
 
+@pytest.mark.extended
 def test_two_runs_at_once_make_one_cluster(state: Path) -> None:
     command = [sys.executable, "-m", "tools.local_cluster", "up", "--name", "race", "--no-node", "--kwok-nodes", "1"]
     runs = [
@@ -306,7 +309,7 @@ def test_two_runs_at_once_make_one_cluster(state: Path) -> None:
     assert_nothing_left(Layout.of("race"))
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [pytest.param(signal.SIGINT, marks=pytest.mark.extended), signal.SIGTERM])
 def test_an_interrupted_up_cleans_up_after_itself(state: Path, stop: signal.Signals) -> None:
     layout = Layout.of("cut")
     command = [sys.executable, "-m", "tools.local_cluster", "up", "--name", "cut"]

@@ -38,7 +38,7 @@ from tests.e2e.launch_usage import (
 from tests.e2e.project import eventually
 from tests.e2e.torchx_cli import BIN, TorchxCli, runner_of
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.extended]
 
 AT_ONCE = int(os.environ.get("TORCHX_PULUMI_LAUNCHES", "6"))
 IN_A_ROW = int(os.environ.get("TORCHX_PULUMI_LAUNCHES_IN_A_ROW", "10"))

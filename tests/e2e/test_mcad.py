@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 
-from tests.e2e.app_wrappers import FAKE, FIND_RANK0, AppWrappers, is_state, long_name, shell
+from tests.e2e.app_wrappers import FAKE, AppWrappers, is_state, shell
 from tests.e2e.project import eventually
 from tools.local_cluster import Cluster
 from tools.local_cluster.fake_nodes import TAINT, node
@@ -23,30 +23,6 @@ def mcad(cluster: Any, namespace: str) -> AppWrappers:
     if not found.settings.real_node:
         pytest.skip(f"no real node: {found.settings.why_no_real_node}")
     return AppWrappers(found, namespace)
-
-
-def test_two_roles_with_a_long_name_run_and_find_rank0_and_leave_nothing(mcad: AppWrappers) -> None:
-    roles = [shell(FIND_RANK0, num_replicas=3), shell(FIND_RANK0, name="reader", num_replicas=3)]
-    name = mcad.submit(*roles, app_id=long_name(), coscheduler_name="coscheduler")
-    done = mcad.end(name, timeout_s=240)
-    assert (done.state, done.reason) == (JobState.SUCCEEDED, Reason.COMPLETED), done.message
-    assert [(role.name, len(role.replicas)) for role in done.roles] == [("trainer", 3), ("reader", 3)]
-    pods = [replica.pod or "" for role in done.roles for replica in role.replicas]
-    assert len(set(pods)) == 6
-    assert f"replica 1 found {pods[0]}.{name}" in mcad.logs(pods[4])
-    mcad.wait(name, lambda status: status.phase == "Completed")
-    assert mcad.status(name).state is JobState.SUCCEEDED
-    mcad.delete(name)
-
-
-def test_an_exit_code_is_named_within_seconds_and_after_completion(mcad: AppWrappers) -> None:
-    name = mcad.submit(shell("exit 3", num_replicas=2))
-    failed = mcad.end(name)
-    assert (failed.state, failed.reason) == (JobState.FAILED, Reason.EXIT_CODE)
-    assert "exited with code 3 (2 of 2 replicas)" in failed.message
-    mcad.wait(name, lambda status: status.phase == "Completed")
-    assert mcad.status(name).reason is Reason.EXIT_CODE
-    mcad.delete(name)
 
 
 def test_a_job_that_cannot_fit_says_so_and_the_one_behind_it_waits_its_turn(mcad: AppWrappers) -> None:
@@ -92,6 +68,16 @@ def test_a_gang_that_does_not_fit_stays_out_whole_until_there_is_room(mcad: AppW
             mcad.cluster.api.request("DELETE", "/api/v1/nodes/fake-extra")
 
 
+def test_an_exit_code_is_named_also_after_completion(mcad: AppWrappers) -> None:
+    name = mcad.submit(shell("exit 3", num_replicas=2))
+    failed = mcad.end(name)
+    assert (failed.state, failed.reason) == (JobState.FAILED, Reason.EXIT_CODE)
+    mcad.wait(name, lambda status: status.phase == "Completed")
+    assert mcad.status(name).reason is Reason.EXIT_CODE
+    mcad.delete(name)
+
+
+@pytest.mark.extended
 def test_retries_are_counted_and_end_though_mcad_goes_on(mcad: AppWrappers) -> None:
     # MCAD also requeues a job whose pods have not started in this time: the first pod must have ended in it.
     name = mcad.submit(shell("exit 4", max_retries=1), requeuing_time_s=30, requeuing_growth="none")
@@ -102,30 +88,7 @@ def test_retries_are_counted_and_end_though_mcad_goes_on(mcad: AppWrappers) -> N
     mcad.delete(name)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"priority_class_name": "none-such"}, "no PriorityClass with name none-such"),
-        ({"service_account": "none-such"}, 'serviceaccount "none-such" not found'),
-    ],
-)
-def test_pods_that_the_cluster_refuses_fail_the_job_with_its_words(
-    mcad: AppWrappers, options: dict[str, str], said: str
-) -> None:
-    name = mcad.submit(shell("true"), **options)
-    assert said in mcad.end(name).message
-    mcad.delete(name)
-
-
-def test_an_image_that_is_not_there_is_named(mcad: AppWrappers) -> None:
-    name = mcad.submit(shell("true", image=f"{mcad.cluster.registry}/none-such:1"))
-    stuck = mcad.wait(name, lambda status: status.reason is Reason.IMAGE_UNAVAILABLE)
-    assert (stuck.state, "none-such:1" in stuck.message) == (JobState.PENDING, True)
-    mcad.delete(name)
-
-
-def test_a_scheduler_that_is_not_there_is_named(mcad: AppWrappers) -> None:
-    name = mcad.submit(shell("true"), coscheduler_name="none-such")
-    stuck = mcad.wait(name, lambda status: "none-such" in status.message)
-    assert stuck.state is JobState.PENDING
+def test_pods_that_the_cluster_refuses_fail_the_job_with_its_words(mcad: AppWrappers) -> None:
+    name = mcad.submit(shell("true"), service_account="none-such")
+    assert 'serviceaccount "none-such" not found' in mcad.end(name).message
     mcad.delete(name)

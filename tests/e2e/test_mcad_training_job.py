@@ -12,7 +12,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, X_K8S_POD_G
 
 from tests.e2e.app_wrappers import FAKE, FIND_RANK0, long_name, shell
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
-from tests.e2e.project import Project, changes, eventually
+from tests.e2e.project import Project, changes
 from tools.local_cluster import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mcad]
@@ -41,15 +41,15 @@ def test_two_roles_with_a_long_name_succeed_keep_one_uid_and_leave_nothing(
 ) -> None:
     project, name = mcad.project, long_name()
     roles = [shell(FIND_RANK0, num_replicas=3), shell(FIND_RANK0, name="reader", num_replicas=3)]
-    mcad.jobs({"train": {"roles": roles, "job_name": name, "coscheduler_name": "coscheduler"}})
+    gang = {"job_name": name, "coscheduler_name": "coscheduler"}
+    mcad.jobs({"train": {"roles": roles, **gang, "wait_for": "completed", "timeout_s": 240}})
     project.up()
     first = project.output("train")
+    assert first["observed"]["state"] == "SUCCEEDED"
     assert len({*first["pod_names"]}) == 6
     assert len(first["pod_groups"]) == 2
-    mcad.until(lambda observed: observed["state"] == "SUCCEEDED")
-    steps = [changes(step()).keys() for step in (project.up, project.refresh, project.up)]
+    steps = [changes(step()).keys() for step in (project.refresh, project.up)]
     assert steps[-1] == {"unchanged"}
-    project.run("preview", "--expect-no-changes", "--suppress-outputs")
     last = project.output("train")
     assert (last["uid"], last["pod_names"]) == (first["uid"], first["pod_names"])
     assert [(role["name"], role["counts"]) for role in last["observed"]["roles"]] == [
@@ -81,8 +81,6 @@ def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
     project.up()
     first = project.output("train")
     assert first["observed"]["state"] == "RUNNING"
-    for step in (project.up, project.refresh, project.up):
-        assert changes(step()).keys() == {"unchanged"}
     mcad.job(priority=5, labels={"team": "a"})
     assert "in place:" in project.up()
     found = look.get(APP_WRAPPER, project.namespace, first["job_name"]) or {}
@@ -94,10 +92,9 @@ def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
     second = project.output("train")
     assert second["uid"] != first["uid"]
     assert left(look, project.namespace, first["job_name"]) == []
-    project.destroy()
-    assert left(look, project.namespace, second["job_name"]) == []
 
 
+@pytest.mark.extended
 def test_a_job_waits_behind_another_and_an_impossible_one_says_so(mcad: McadProject, cluster: Any) -> None:
     nodes = cluster.settings.kwok_nodes
     if nodes == 0:
@@ -116,41 +113,16 @@ def test_a_job_waits_behind_another_and_an_impossible_one_says_so(mcad: McadProj
     mcad.until(lambda seen: seen["reason"] == "NeverSchedulable", "huge")
 
 
-@pytest.mark.parametrize(
-    ("args", "text"),
-    [
+def test_what_cannot_be_launched_is_said_in_preview_and_leaves_nothing(mcad: McadProject) -> None:
+    older = {"coscheduler_name": "coscheduler", "pod_group_api": "scheduling.sigs.k8s.io/v1alpha1"}
+    for args, text in (
         (
             {"api_version": "v1beta2"},
-            "the AppWrapper operator is not installed; install it, set api_version to v1beta1",
+            "the AppWrapper operator is not installed; install it, set api_version",
         ),
-        (
-            {"coscheduler_name": "coscheduler", "pod_group_api": "scheduling.sigs.k8s.io/v1alpha1"},
-            "set pod_group_api to scheduling.x-k8s.io/v1alpha1, which it serves",
-        ),
-        ({"priority_class": "nosuch"}, "priority_class: 'nosuch' is not in the cluster"),
-        ({"image_secret": "nosuch"}, "image_secret: 'nosuch' is not in namespace"),
-        ({"service_account": "nosuch"}, "service_account: 'nosuch' is not in the cluster"),
-        ({"queue": "default", "priority": "high"}, "queue: is an option of Volcano"),
-    ],
-)
-def test_what_cannot_be_launched_is_said_in_preview_and_leaves_nothing(
-    mcad: McadProject, args: dict[str, Any], text: str
-) -> None:
-    mcad.job(**args)
-    assert text in mcad.project.preview(fails=True)
+        (older, "set pod_group_api to scheduling.x-k8s.io/v1alpha1, which it serves"),
+    ):
+        mcad.job(**args)
+        assert text in mcad.project.preview(fails=True)
     own = ("pulumi:pulumi:Stack", "pulumi:providers:pulumi")
     assert [item["type"] for item in mcad.project.resources() if item["type"] not in own] == []
-
-
-def test_a_finished_job_that_is_gone_is_not_run_again(mcad: McadProject, look: KubernetesCluster, cluster: Any) -> None:
-    project = mcad.project
-    mcad.job("true", wait_for="completed", timeout_s=60)
-    project.up()
-    done = project.output("train")
-    path = f"/apis/{APP_WRAPPER.api_version}/namespaces/{project.namespace}/appwrappers/{done['job_name']}"
-    cluster.api.request("DELETE", path)
-    eventually(lambda: left(look, project.namespace, done["job_name"]) == [])
-    project.up()
-    after = project.output("train")
-    assert look.list(APP_WRAPPER, project.namespace) == []
-    assert (after["observed"]["state"], after["observed"]["source"]) == ("SUCCEEDED", "record")

@@ -24,7 +24,7 @@ from tests.e2e.controller_process import ControllerProcess
 from tests.e2e.controller_world import World
 from tests.e2e.project import eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.extended]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "dashboards"
 LISTENS = re.compile(r"the page: http://(127\.0\.0\.1:\d+)/")

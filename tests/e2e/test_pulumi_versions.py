@@ -1,6 +1,6 @@
 """Programs with the oldest and the newest supported version of Pulumi's SDK, each in an environment of its own.
 
-It fetches packages and takes some minutes: `TORCHX_PULUMI_INSTALLS=all`, as in `make e2e-extended`. No cluster is used.
+It fetches packages and takes some minutes. No cluster is used.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from pathlib import Path
 import pytest
 from torchx_pulumi.model.versions import TESTED_SDK, read_version, version_text
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif("TORCHX_PULUMI_INSTALLS" not in os.environ, reason="TORCHX_PULUMI_INSTALLS=all fetches much"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.extended]
 
 ROOT = Path(__file__).parents[2]
 OLDEST, NEWEST = TESTED_SDK

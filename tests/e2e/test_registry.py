@@ -26,9 +26,9 @@ pytestmark = pytest.mark.e2e
 
 SHORT = 1 << 21
 """Bytes of a chunk where many pushes are made."""
-KILLS = int(os.environ.get("TORCHX_PULUMI_PUSH_KILLS", "30"))
+KILLS = int(os.environ.get("TORCHX_PULUMI_PUSH_KILLS", "8"))
 """Points at which a push is killed, half of them behind a proxy that forwards whole requests."""
-CUTS = int(os.environ.get("TORCHX_PULUMI_PUSH_CUTS", "10"))
+CUTS = int(os.environ.get("TORCHX_PULUMI_PUSH_CUTS", "3"))
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +90,7 @@ def has_tag(real: LocalRegistry, target: Reference) -> bool:
         direct.close()
 
 
+@pytest.mark.counted
 def test_connections_that_are_cut_at_random_bytes_do_not_end_a_push(
     real: LocalRegistry, proxy: FaultProxy, client: RegistryClient, name: str
 ) -> None:
@@ -244,6 +245,7 @@ def pusher() -> Iterator[Pusher]:
     made.close()
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("way", ["direct", "buffered"])
 def test_a_push_may_be_killed_at_any_point(
     real: LocalRegistry, proxy: FaultProxy, nginx: FaultProxy, name: str, way: str, pusher: Pusher

@@ -13,6 +13,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import eventually
+from tests.e2e.torchx_cli import wait_for_pods
 from tests.e2e.unix_users import Team, UnixUser, team_of
 from tests.s3_server import S3Backend
 
@@ -80,11 +81,11 @@ def backend(request: pytest.FixtureRequest, team: Team, kind: str) -> Backend:
 @pytest.mark.parametrize(
     ("kind", "scheduler", "umasks"),
     [
-        ("folder", "pulumi_volcano", (0o022, 0o027)),
         ("folder", "pulumi_volcano", (0o077, 0o002)),
         # Objects have no modes: the umask makes no difference there.
         ("s3", "pulumi_volcano", (0o077, 0o002)),
-        pytest.param("folder", "pulumi_mcad", (0o022, 0o022), marks=pytest.mark.mcad),
+        pytest.param("folder", "pulumi_volcano", (0o022, 0o027), marks=pytest.mark.extended),
+        pytest.param("folder", "pulumi_mcad", (0o022, 0o022), marks=[pytest.mark.mcad, pytest.mark.extended]),
     ],
 )
 def test_users_work_on_each_others_apps(
@@ -105,45 +106,46 @@ def test_users_work_on_each_others_apps(
 def work_on(handle: str, other: UnixUser, jobs: Jobs) -> None:
     """Do to an app of a colleague all that can be done to it."""
     scheduler, app_id = handle.partition("://")[0], handle.rpartition("/")[2]
-    wait_for(other, handle, "RUNNING")
+    wait_for(other, jobs, handle, "RUNNING")
     assert jobs.image in other.torchx("describe", handle).text
     assert app_id in other.torchx("list", "-s", scheduler).text
     # Its container may not have started yet, although the job runs.
     eventually(lambda: (log := other.torchx("log", f"{handle}/sh/0", code=None)).code == 0 and "hello" in log.text, 240)
     other.torchx("cancel", handle)
-    wait_for(other, handle, "CANCELLED")
+    wait_for(other, jobs, handle, "CANCELLED")
     other.ours("delete", handle)
     assert jobs.object(handle) is None
 
 
-def wait_for(user: UnixUser, handle: str, state: str) -> None:
+def wait_for(user: UnixUser, jobs: Jobs, handle: str, state: str) -> None:
+    wait_for_pods(jobs.look, handle, state)
     eventually(lambda: state in user.torchx("status", handle).text, timeout_s=240)
 
 
-@pytest.mark.parametrize(("kind", "context"), [("folder", "lab"), ("s3", None)])
+@pytest.mark.parametrize(("kind", "context"), [("folder", "lab"), pytest.param("s3", None, marks=pytest.mark.extended)])
 def test_users_with_passphrases_of_their_own_work_on_each_others_apps(
     context: str | None, team: Team, backend: Backend, jobs: Jobs
 ) -> None:
     alice, bob = (team.user(name, context=context, **backend.env) for name in ("alice", "bob"))
     handle = jobs.run(alice)
-    wait_for(bob, handle, "RUNNING")
+    wait_for(bob, jobs, handle, "RUNNING")
     assert jobs.image in bob.torchx("describe", handle).text
     assert handle.rpartition("/")[2] in bob.ours("fleet").text
     bob.torchx("cancel", handle)
-    wait_for(alice, handle, "CANCELLED")
+    wait_for(alice, jobs, handle, "CANCELLED")
     bob.ours("delete", handle)
     assert jobs.object(handle) is None
     assert "CANCELLED" in alice.torchx("status", handle, code=None).text
     alice.ours("delete", handle)
 
 
-@pytest.mark.parametrize("kind", ["folder", "s3"])
+@pytest.mark.parametrize("kind", [pytest.param("folder", marks=pytest.mark.extended), "s3"])
 def test_of_two_users_who_delete_an_app_at_once_one_does_it_and_nothing_is_left(
     team: Team, backend: Backend, jobs: Jobs
 ) -> None:
     alice, bob = (team.user(name, umask=0o077, **backend.env, **PASSPHRASE) for name in ("alice", "bob"))
     handle = jobs.run(alice)
-    wait_for(bob, handle, "RUNNING")
+    wait_for(bob, jobs, handle, "RUNNING")
     deleting = [(user, user.start("torchx-pulumi", "delete", handle)) for user in (alice, bob)]
     said = [user.finish(running, None, "delete") for user, running in deleting]
     assert 0 in [each.code for each in said], said
@@ -157,7 +159,7 @@ def test_of_two_users_who_delete_an_app_at_once_one_does_it_and_nothing_is_left(
     assert handle.rpartition(":")[2] not in alice.ours("fleet", "--offline", code=None).out
 
 
-@pytest.mark.parametrize("kind", ["folder", "s3"])
+@pytest.mark.parametrize("kind", ["folder", pytest.param("s3", marks=pytest.mark.extended)])
 def test_lists_and_fleets_of_one_user_are_whole_while_another_launches(
     team: Team, backend: Backend, jobs: Jobs
 ) -> None:
@@ -191,4 +193,4 @@ def test_a_state_that_a_colleague_may_not_read_is_an_error_that_names_the_file_a
         assert "0600" in said.text, said
     assert jobs.object(handle) is not None
     state.chmod(0o660)
-    wait_for(bob, handle, "RUNNING")
+    wait_for(bob, jobs, handle, "RUNNING")

@@ -21,12 +21,10 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.redaction import encodings
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
-from tests.e2e.project import FAKE_NODE, Project, changes, eventually
+from tests.e2e.project import FAKE_NODE, SIGNATURE, Project, changes, eventually
 from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = pytest.mark.e2e
-
-SIGNATURE = "4dabf18193072939515e22adb298388d"
 
 PROGRAM = """\
 import json
@@ -234,7 +232,7 @@ def test_components_leave_no_secret_anywhere(
     with command_lines() as lines:
         write()
         said.append(project.run(*logged("preview", "preview", "--diff")))
-        said.append(project.run(*logged("up", "up", "--yes", "--diff")))
+        said.append(project.run(*logged("up", "up", "--yes", "--skip-preview", "--diff")))
         uid = project.output("train_uid")
         assert uid
         job = look.get(VOLCANO_JOB, project.namespace, project.output("train_job_name"))
@@ -243,11 +241,10 @@ def test_components_leave_no_secret_anywhere(
         # The cluster's own object has the values in plain, where the pods read them.
         env = {item["name"]: item.get("value") for item in container(job)["env"]}
         assert env["VALUE_base64"] == args["roles"][0]["env"]["VALUE_base64"]["$secret"]
-        text = project.run(*logged("again", "up", "--yes"))
+        text = project.run(*logged("again", "up", "--yes", "--skip-preview"))
         assert changes(text).keys() <= {"unchanged", "updated"}
         said.append(text)
         said.append(project.refresh())
-        said.append(project.preview())
         said.append(project.run("stack", "export"))
         said.append(project.run("stack", "output", "--json"))
         said.append(project.run("stack", "history"))
@@ -389,12 +386,12 @@ def test_a_job_whose_spec_is_secret_as_a_whole_is_kept(
             "env": {"TOKEN": hidden(planted.core())}, **FAKE_NODE}  # fmt: skip
     jobs = {"queue": "default", "namespace": project.namespace, "gang": hidden("job"), "roles": [role]}
     source.write_text(json.dumps({"volcano": {"train": jobs}, "mcad": {}}))
-    said = [project.run("up", "--yes", "--diff")]
+    said = [project.up("--diff")]
     uid = project.output("train_uid")
     # All that is made of the plan is secret, the job's name included.
     assert project.output("train_job_name") == "[secret]"
     eventually(lambda: phase_of(job_of(look, project)) == "Running", timeout_s=120)
-    for step in (project.up, project.refresh, project.up):
+    for step in (project.refresh, project.up):
         said.append(step())
     assert changes(said[-1]).keys() == {"unchanged"}
     assert project.output("train_uid") == uid

@@ -28,7 +28,7 @@ from tests.e2e.project import eventually
 
 pytestmark = pytest.mark.e2e
 
-WRITES = int(os.environ.get("TORCHX_PULUMI_STATUS_WRITES", "40"))
+WRITES = int(os.environ.get("TORCHX_PULUMI_STATUS_WRITES", "15"))
 """Writes that must have succeeded; 500 are run by hand."""
 
 PROGRAM = """\
@@ -203,6 +203,7 @@ def cli(tmp_path: Path, pulumi_tools: dict[str, str]) -> Cli:
     return Cli(tmp_path / "project", pulumi_tools)
 
 
+@pytest.mark.counted
 def test_writes_beside_up_refresh_and_destroy_lose_nothing(cli: Cli, tmp_path: Path, capsys: Any) -> None:
     cli.plan(0, 1)
     cli.run("up", "--yes", "--skip-preview")

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 from torchx import specs
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import eventually
@@ -64,68 +62,6 @@ def options(namespace: str, kind: str) -> dict[str, Any]:
     return {**given, "queue": "default"} if kind == "volcano" else given
 
 
-@pytest.mark.parametrize("kind", ["volcano", pytest.param("mcad", marks=pytest.mark.mcad)])
-def test_a_run_from_dry_run_to_delete(
-    world: Path, cluster: Any, look: KubernetesCluster, namespace: str, kind: str
-) -> None:
-    from torchx.runner import get_runner
-
-    given = job(cluster.images["busybox"], "echo $GREETING from $0; echo ${replica_id}; sleep 1", replicas=2)
-    with get_runner() as runner:
-        info = runner.dryrun(given, f"pulumi_{kind}", options(namespace, kind))
-        handle = runner.schedule(info)
-        with pytest.raises(ValueError, match="already exists"):
-            runner.schedule(info)
-    app_id = handle.rpartition("/")[2]
-    head = VOLCANO_JOB if kind == "volcano" else APP_WRAPPER
-    assert look.get(head, *app_id.split(":")) is not None
-    with get_runner() as runner:
-        status = runner.wait(handle, wait_interval=0.5)
-        assert status is not None
-        assert status.state is specs.AppState.SUCCEEDED, status
-        assert [replica.id for replica in status.roles[0].replicas] == [0, 1]
-        since = datetime.now(timezone.utc) - timedelta(hours=1)
-        for replica in (0, 1):
-            lines = list(runner.log_lines(handle, "trainer", replica, since=since, should_tail=True))
-            assert [line.split(" ", 1)[1] for line in lines] == ["hello from sh\n", f"{replica}\n"]
-        described = runner.describe(handle)
-        assert described is not None
-        assert described.metadata in ({"team": "a"}, {})
-        assert described.roles[0].args == given.roles[0].args
-        listed = {item.app_handle: str(item.state) for item in runner.list(f"pulumi_{kind}")}
-        assert listed[handle] == "SUCCEEDED"
-    from torchx_pulumi_stacks.console import main
-
-    assert main(["delete", handle]) == 0
-    assert main(["delete", handle]) == 0
-    assert look.get(head, *app_id.split(":")) is None
-    assert RunIndex().all() == []
-    with get_runner() as runner:
-        assert runner.status(handle) is None
-
-
-def test_cancel_keeps_the_job_and_resume_runs_it_again(
-    world: Path, cluster: Any, look: KubernetesCluster, namespace: str
-) -> None:
-    from torchx_pulumi_stacks.entrypoints import create_volcano
-
-    scheduler = create_volcano("torchx")
-    app_id = scheduler.submit(
-        job(cluster.images["busybox"], "trap 'exit 0' TERM; sleep 1000 & wait", 1), options(namespace, "volcano")
-    )
-    eventually(lambda: str(scheduler.describe(app_id).state) == "RUNNING", timeout_s=240)
-    uid = (look.get(VOLCANO_JOB, *app_id.split(":")) or {})["metadata"]["uid"]
-    scheduler.cancel(app_id)
-    scheduler.cancel(app_id)
-    eventually(lambda: str(scheduler.describe(app_id).state) == "CANCELLED", timeout_s=240)
-    scheduler.resume(app_id)
-    eventually(lambda: str(scheduler.describe(app_id).state) == "RUNNING", timeout_s=240)
-    assert (look.get(VOLCANO_JOB, *app_id.split(":")) or {})["metadata"]["uid"] == uid
-    scheduler.delete(app_id)
-    assert scheduler.exists(app_id) is False
-    scheduler.close()
-
-
 LAUNCH = """
 import json, os, sys
 from torchx import specs
@@ -146,7 +82,8 @@ scheduler.delete(f"{namespace}:{name}")
 """A process that launches an app, and deletes it when it is told to."""
 
 
-@pytest.mark.parametrize("number", range(int(os.environ.get("TORCHX_PULUMI_KILLS", "2"))))
+@pytest.mark.extended
+@pytest.mark.parametrize("number", range(int(os.environ.get("TORCHX_PULUMI_KILLS", "10"))))
 def test_the_next_call_finds_the_truth_after_a_kill(
     world: Path, cluster: Any, look: KubernetesCluster, namespace: str, number: int
 ) -> None:

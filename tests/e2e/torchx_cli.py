@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 from torchx.runner import Runner, get_runner
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import POD
+
+from tests.e2e.project import eventually
 
 BIN = Path(sys.prefix) / "bin"
 HANDLE = re.compile(r"pulumi_\w+://\S*?/[\w.-]+:[\w.-]+")
@@ -74,6 +78,23 @@ class TorchxCli:
         assert code is None or said.code == code, f"{program} {' '.join(words)}: {said.code}\n{said.text}"
         assert code != 0 or "Traceback" not in said.text, said.text
         return said
+
+
+STATES = {"RUNNING": {"Running"}, "SUCCEEDED": {"Succeeded"}, "CANCELLED": {"Succeeded", "Failed"}}
+"""State of an app to the phases that its pods then have."""
+
+
+def wait_for_pods(look: KubernetesCluster, handle: str, state: str) -> None:
+    """Wait until the pods of an app are as in a state. A look at them costs less than a command that says the state."""
+    namespace, name = handle.rpartition("/")[2].split(":")
+
+    def is_so() -> bool:
+        pods = [pod for pod in look.list(POD, namespace) if pod["metadata"]["name"].startswith(f"{name}-")]
+        found = {(pod.get("status") or {}).get("phase") for pod in pods}
+        # Those of an app that was cancelled are gone, or end.
+        return found <= STATES[state] and bool(found or state == "CANCELLED")
+
+    eventually(is_so, timeout_s=240)
 
 
 @contextmanager

@@ -96,7 +96,8 @@ def test_destroy_is_fine_where_the_object_is_gone(driver_world: DriverWorld) -> 
 
 def test_a_refused_launch_leaves_neither_object_nor_stack(driver_world: DriverWorld) -> None:
     order = driver_world.order()
-    order.manifest["metadata"]["namespace"] = "is-not-there"
+    # Volcano's webhook refuses it at once; for a namespace, the provider would wait.
+    order.manifest["spec"]["queue"] = "is-not-there"
     if driver_world.backend and hasattr(driver_world.driver, "error"):
         driver_world.driver.error = DeployError("refused")
     with pytest.raises(TorchxPulumiError):
