@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from torchx_pulumi.controller.live_fleet import LiveApp
+from torchx_pulumi.fleet.columns import COLUMNS
 from torchx_pulumi.fleet.collect.selection import read_selection
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.model.status import JobState
@@ -28,14 +29,14 @@ from torchx_pulumi.web.operations import Operation, Parameter, Values, openapi_d
 from torchx_pulumi.web.schemas import reference
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.stream import FleetStream
-from torchx_pulumi.web.values import detail, summary
+from torchx_pulumi.web.values import detail, live_summary
 
 API = "/api/v1"
 
 MOST_APPS = 5000
 """Apps on one page of the list."""
 
-SEARCHED: Final = ("app_id", "name", "stack", "user", "queue", "reason", "cause")
+SEARCHED: Final = tuple(column.key for column in COLUMNS if column.searched)
 """Fields that `search` looks in."""
 
 LIST_PARAMETERS: Final = (
@@ -202,7 +203,7 @@ class Api:
         selection = read_selection(**{name: values[name] for name in filters})
         version = site.fleet.version
         rows = ((app, app.row(now)) for app in site.fleet.apps())
-        found = [summary(app, row) for app, row in rows if selection.wants(row)]
+        found = [live_summary(app, row) for app, row in rows if selection.wants(row)]
         wanted = (values["search"] or "").casefold()
         found = [app for app in found if any(wanted in (app[name] or "").casefold() for name in SEARCHED)]
         total = len(found)

@@ -9,6 +9,7 @@ from html import escape
 from string import Template
 from typing import Any
 
+from torchx_pulumi.fleet.columns import age
 from torchx_pulumi.fleet.render.markup import (
     Cell,
     heading_cells,
@@ -19,7 +20,7 @@ from torchx_pulumi.fleet.render.markup import (
     state_markup,
     table_row,
 )
-from torchx_pulumi.fleet.render.values import age, why
+from torchx_pulumi.fleet.render.values import why
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.model.timestamps import format_time, parse_time
 

@@ -9,6 +9,7 @@ from string import Template
 from urllib.parse import quote
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow
+from torchx_pulumi.fleet.columns import age, cause, freshness, gpus
 from torchx_pulumi.fleet.render.markup import (
     Cell,
     heading_cells,
@@ -20,7 +21,7 @@ from torchx_pulumi.fleet.render.markup import (
     table_row,
 )
 from torchx_pulumi.fleet.render.table import remarks
-from torchx_pulumi.fleet.render.values import age, cause, fleet_values, freshness, gpus, why
+from torchx_pulumi.fleet.render.values import fleet_values, why
 from torchx_pulumi.model.timestamps import format_time
 
 
@@ -40,7 +41,7 @@ COLUMNS: Sequence[tuple[str, Callable[[FleetRow], Cell]]] = (
     ("Ready", lambda row: (f"{row.replicas_ready}/{row.replicas_wanted}", None, "nowrap")),
     ("Age", lambda row: (age(row.age_s), 1e12 if row.age_s is None else row.age_s, "nowrap")),
     ("Last seen", _last_seen),
-    ("GPU", _text(gpus)),
+    ("GPU", _text(lambda row: f"{gpus(row):g}" if gpus(row) else "")),
     ("Queue", _text(lambda row: row.queue or "")),
     ("User", _text(lambda row: row.user or "")),
 )

@@ -10,7 +10,6 @@ from typing import Any
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow
 from torchx_pulumi.model.object_fields import is_finite
-from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import format_time
 
 FLEET_VERSION = 1
@@ -58,48 +57,6 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return None if is_number and not is_finite(value) else value
-
-
-def age(seconds: float | None) -> str:
-    """Return an age in its largest unit, and the next one if there are less than ten of it.
-
-    >>> [age(s) for s in (None, 5, 200, 7300, 90000, 2e6)]
-    ['-', '5s', '3m20s', '2h1m', '1d1h', '23d']
-    """
-    if seconds is None:
-        return "-"
-    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-    for place, (unit, size) in enumerate(units):
-        count, rest = divmod(int(seconds), size)
-        if count == 0 and unit != "s":
-            continue
-        if count >= 10 or unit == "s":
-            return f"{count}{unit}"
-        smaller, size = units[place + 1]
-        return f"{count}{unit}{rest // size}{smaller}" if rest // size else f"{count}{unit}"
-    return "0s"
-
-
-def freshness(row: FleetRow) -> str:
-    """Return when an app was last seen: `live`, an age, or `never seen`."""
-    if row.freshness_s is None:
-        return "never seen"
-    if row.source == "live":
-        return "live"
-    return f"{age(row.freshness_s)} ago" + (", stale" if row.stale else "")
-
-
-def gpus(row: FleetRow) -> str:
-    """Return the number of GPUs that an app requests. Empty: none."""
-    count = row.resources_total.get("gpu")
-    return f"{count:g}" if count else ""
-
-
-def cause(row: FleetRow) -> str:
-    """Return the cause of an app's state in one line: the first diagnosis, else the message."""
-    summary = row.diagnoses[0].get("summary") if row.diagnoses else None
-    text = summary if isinstance(summary, str) and summary else row.message
-    return one_line(text)
 
 
 def why(state: str, reason: str, cause: str) -> str:
