@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final, Literal
 
 from torchx_pulumi.fleet.collect.row import FleetRow
+from torchx_pulumi.model.object_fields import is_finite
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import format_time
@@ -19,6 +20,8 @@ OPTIONAL: Final = {"type": ["string", "null"]}
 TIME: Final = {"type": ["string", "null"], "format": "date-time"}
 COUNT: Final = {"type": "integer", "minimum": 0}
 FLAG: Final = {"type": "boolean"}
+OBJECT: Final = {"type": "object"}
+OBJECTS: Final = {"type": "array", "items": OBJECT}
 
 Cell = Literal["link", "state", "why", "ready", "age", "ago", "number", "text"]
 """How the pages draw a cell; their script has a function for each."""
@@ -57,17 +60,14 @@ class Column:
     """Cell on the pages. None: they do not show it in their table."""
     wide: bool = False
     """It takes the room that is left, as the last column of a terminal."""
-    filter: Literal["choice", "age"] | None = None
-    """Filter on the pages: one of the values, or a largest age. None: there is none."""
+    choice: bool = False
+    """The pages can be filtered by one of its values."""
     searched: bool = False
     """The search of the pages and of the API looks in it."""
 
     def json_value(self, app: ShownApp) -> Any:
-        """Return the value as JSON has it; times are ISO 8601 in UTC."""
-        found = getattr(app.row, self.key) if self.value is None else self.value(app)
-        if isinstance(found, datetime):
-            return format_time(found)
-        return found.value if isinstance(found, Enum) else found
+        """Return the value as JSON has it."""
+        return plain(getattr(app.row, self.key) if self.value is None else self.value(app))
 
     def terminal_text(self, row: FleetRow) -> str:
         """Return the text of the cell on a terminal, in one line."""
@@ -80,9 +80,42 @@ def summary(app: ShownApp) -> dict[str, Any]:
     return {column.key: column.json_value(app) for column in COLUMNS}
 
 
-def summary_schema() -> dict[str, dict[str, Any]]:
-    """Return the JSON schema of each value of a summary."""
-    return {column.key: {**column.schema, "description": column.help} for column in COLUMNS}
+def detail(app: ShownApp) -> dict[str, Any]:
+    """Return everything that is known of an app as JSON values."""
+    return {column.key: column.json_value(app) for column in (*COLUMNS, *DETAILS)}
+
+
+def schema(columns: Iterable[Column]) -> dict[str, dict[str, Any]]:
+    """Return the JSON schemas of columns by their names."""
+    return {column.key: {**column.schema, "description": column.help} for column in columns}
+
+
+def page_columns() -> dict[str, Any]:
+    """Return what the script of the pages needs of the columns, as JSON values."""
+    shown = [column for column in COLUMNS if column.cell is not None]
+    return {
+        "columns": [{"key": each.key, "title": each.title, "cell": each.cell, "choice": each.choice} for each in shown],
+        "searched": searched_keys(),
+    }
+
+
+def searched_keys() -> list[str]:
+    """Return the names of the values that a search looks in."""
+    return [column.key for column in COLUMNS if column.searched]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: times as ISO 8601 in UTC, finite numbers only; any other number becomes None."""
+    if isinstance(value, datetime):
+        return format_time(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return None if is_number and not is_finite(value) else value
 
 
 def terminal_columns() -> list[Column]:
@@ -186,7 +219,6 @@ COLUMNS: Final = (
         terminal=0,
         text=lambda row: age(row.age_s),
         cell="age",
-        filter="age",
     ),
     Column("observed_at", TIME, "When its state last changed. Null: not known.", title="Changed", cell="ago"),
     Column(
@@ -214,7 +246,7 @@ COLUMNS: Final = (
         title="Queue",
         terminal=3,
         cell="text",
-        filter="choice",
+        choice=True,
         searched=True,
     ),
     Column(
@@ -224,7 +256,7 @@ COLUMNS: Final = (
         title="User",
         terminal=5,
         cell="text",
-        filter="choice",
+        choice=True,
         searched=True,
     ),
     Column(
@@ -247,4 +279,21 @@ COLUMNS: Final = (
     Column("started_at", TIME, "When it started to run. Null: not known."),
     Column("finished_at", TIME, "When it ended. Null: not known."),
 )
-"""All columns, in the order of the pages."""
+"""Columns of a list of apps, in the order of the pages."""
+
+DETAILS: Final = (
+    Column("message", TEXT, "Explanation of the reason. Empty: none."),
+    Column("phase", OPTIONAL, "The scheduler's own phase. Null: not known."),
+    Column("handle", TEXT, "Handle by which TorchX finds the app."),
+    Column(
+        "roles",
+        {"type": "array", "items": {"$ref": "#/components/schemas/Role"}},
+        "Roles, in the order of the launch.",
+    ),
+    Column("diagnoses", OBJECTS, "Diagnoses, the most likely first."),
+    Column("resources_total", OBJECT, "Resources of all replicas."),
+    Column("log_command", OPTIONAL, "Command that shows its log. Null: not known."),
+    Column("ui_url", OPTIONAL, "Address of a page about it. Null: none."),
+    Column("note", TEXT, "Why its cluster was not asked. Empty: it was, or need not be."),
+)
+"""What is shown of one app besides its columns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torchx_pulumi.fleet.columns import summary_schema
+from torchx_pulumi.fleet.columns import COLUMNS, DETAILS, schema
 
 Schema = dict[str, Any]
 
@@ -62,19 +62,10 @@ _ROLE: Final[Mapping[str, Schema]] = {
 }
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
-    "AppSummary": _object(summary_schema()),
+    "AppSummary": _object(schema(COLUMNS)),
     "App": _object(
         {
-            **summary_schema(),
-            "message": _text("Explanation of the reason. Empty: none."),
-            "phase": _optional("The scheduler's own phase. Null: not known."),
-            "handle": _text("Handle by which TorchX finds the app."),
-            "roles": _list(reference("Role"), "Roles, in the order of the launch."),
-            "diagnoses": _list({"type": "object"}, "Diagnoses, the most likely first."),
-            "resources_total": {"type": "object", "description": "Resources of all replicas."},
-            "log_command": _optional("Command that shows its log. Null: not known."),
-            "ui_url": _optional("Address of a page about it. Null: none."),
-            "note": _text("Why its cluster was not asked. Empty: it was, or need not be."),
+            **schema((*COLUMNS, *DETAILS)),
             "logs": _flag("This server serves its logs."),
         }
     ),
