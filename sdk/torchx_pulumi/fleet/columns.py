@@ -38,7 +38,7 @@ class ShownApp:
     row: FleetRow
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """One value of an app: always in the API, and in the views that its fields name."""
 

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 from torchx_pulumi.model.object_fields import is_finite, items_at, mapping_at, text_at
 from torchx_pulumi.model.status import JobState, Reason, read_state
+from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.stack_state.stacks import StackName
@@ -106,6 +107,21 @@ class Fleet:
     """Name of each cluster that did not respond, to the reason."""
     warnings: Sequence[str] = ()
     """Other problems while reading; the rows then show the observation in the stack."""
+
+    def remarks(self) -> list[str]:
+        """Return notes about the rows, for example about unreachable clusters and unreadable stacks."""
+        notes = [f"cluster {one_line(name)} not reached: {one_line(why)}" for name, why in self.unreachable.items()]
+        notes += [f"stack {one_line(str(item.stack))} cannot be read: {one_line(item.why)}" for item in self.broken]
+        # Notes about one app. Clusters are listed above.
+        notes += [
+            f"{one_line(row.app_id)}: {one_line(row.note)}"
+            for row in self.rows
+            if row.note and not row.note.startswith("cluster not reached")
+        ]
+        stale = sum(row.stale for row in self.rows)
+        if stale:
+            notes.append(f"{stale} unfinished, last seen long ago: --live asks the clusters")
+        return notes
 
 
 CLAIM_S = 60.0
