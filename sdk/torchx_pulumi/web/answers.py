@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from torchx_pulumi.fleet.collect.row import Role
+from torchx_pulumi.fleet.collect.row import ShownRole
 from torchx_pulumi.fleet.columns import AppSummary
 
 Moment = Annotated[str, {"format": "date-time"}]
@@ -26,7 +26,7 @@ class Apps(TypedDict):
     next: Annotated[str | None, "Value of `cursor` for the next page. Null: this is the last one."]
 
 
-class Fleet(TypedDict):
+class FleetFrame(TypedDict):
     """What changed between two versions of the list of apps."""
 
     version: Annotated[str, "Version after these changes; `since` and `Last-Event-ID` take it."]
@@ -73,7 +73,7 @@ class Attempt(TypedDict):
     complete: Annotated[bool | None, "The archived log is whole. Null: not archived."]
 
 
-class Run(TypedDict):
+class ShownRun(TypedDict):
     """One run of an app: a job object."""
 
     uid: Annotated[str | None, "Uid of its job object; `run` of a log takes it. Null: not known."]
@@ -101,7 +101,7 @@ class Update(TypedDict):
 class Runs(TypedDict):
     """The runs of an app."""
 
-    runs: Annotated[list[Run], "The present run, then those whose logs are archived, the newest first."]
+    runs: Annotated[list[ShownRun], "The present run, then those whose logs are archived, the newest first."]
     updates: Annotated[list[Update], "Updates of the stack, the newest first."]
     notes: Annotated[list[str], "What could not be read."]
 
@@ -119,5 +119,17 @@ class Error(TypedDict):
     error: Failure
 
 
-ANSWERS = (Role, Apps, Fleet, Events, Event, Runs, Run, Attempt, Update, Error, Failure)
-"""Answers and their parts, besides apps, whose schemas are those of their columns."""
+ANSWERS = {
+    "Role": ShownRole,
+    "Apps": Apps,
+    "Fleet": FleetFrame,
+    "Events": Events,
+    "Event": Event,
+    "Runs": Runs,
+    "Run": ShownRun,
+    "Attempt": Attempt,
+    "Update": Update,
+    "Error": Error,
+    "Failure": Failure,
+}
+"""Answers and their parts by their names in the document, besides apps, whose schemas are those of their columns."""
