@@ -1,38 +1,28 @@
-"""JSON schemas of the answers of the API, for the OpenAPI document."""
+"""JSON schemas of the answers of the API for the OpenAPI document, made from the types of the answers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
-from torchx_pulumi.model.status import JobState
-from torchx_pulumi.schedulers import scheduler_names
+from torchx_pulumi.fleet.columns import COLUMNS, DETAILS, AppSummary, Column
+from torchx_pulumi.web.answers import ANSWERS
 
 Schema = dict[str, Any]
 
+NAMES: Final[Mapping[Any, str]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    NoneType: "null",
+    dict: "object",
+}
+"""Names of JSON's types."""
 
-def _text(text: str, **more: Any) -> Schema:
-    return {"type": "string", "description": text, **more}
-
-
-def _optional(text: str, **more: Any) -> Schema:
-    return {"type": ["string", "null"], "description": text, **more}
-
-
-def _time(text: str) -> Schema:
-    return _optional(f"{text} Null: not known.", format="date-time")
-
-
-def _count(text: str) -> Schema:
-    return {"type": "integer", "minimum": 0, "description": text}
-
-
-def _flag(text: str) -> Schema:
-    return {"type": "boolean", "description": text}
-
-
-def _list(items: Schema, text: str) -> Schema:
-    return {"type": "array", "items": items, "description": text}
+NAMED: Final[Mapping[Any, str]] = {AppSummary: "AppSummary", **{answer: name for name, answer in ANSWERS.items()}}
+"""Types that have a schema of their own, with its name."""
 
 
 def reference(name: str) -> Schema:
@@ -40,156 +30,50 @@ def reference(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _object(properties: Mapping[str, Schema], *, open_: bool = False) -> Schema:
-    made: Schema = {"type": "object", "properties": dict(properties), "required": list(properties)}
-    return made if open_ else {**made, "additionalProperties": False}
+def schema_of(kind: Any) -> Schema:
+    """Return the schema of a type of an answer.
+
+    Args:
+        kind: A type of `NAMES`, a list, a union of plain types, a mapping with text as keys, or a reference to a named
+            type. A text with which it is annotated is its description; a dict has further words of the schema.
+
+    >>> schema_of(Annotated[list[int], "Numbers."])
+    {'type': 'array', 'items': {'type': 'integer'}, 'description': 'Numbers.'}
+    """
+    arguments = get_args(kind)
+    if get_origin(kind) is Annotated:
+        made = schema_of(arguments[0])
+        for note in arguments[1:]:
+            made |= note if isinstance(note, dict) else {"description": note}
+        return made
+    if kind in NAMED:
+        return reference(NAMED[kind])
+    if isinstance(kind, UnionType):
+        return {"type": [NAMES[each] for each in arguments]}
+    if get_origin(kind) is list:
+        return {"type": "array", "items": schema_of(arguments[0])}
+    if get_origin(kind) in (dict, Mapping):
+        return {"type": "object", **({} if arguments[1] is Any else {"additionalProperties": schema_of(arguments[1])})}
+    return {"type": NAMES[kind]}
 
 
-_SUMMARY: Final[Mapping[str, Schema]] = {
-    "id": _text(
-        "Name of the app in this API, the same in every process that reads the backend.", pattern="^[0-9a-f]+$"
-    ),
-    "app_id": _text("`namespace:job_name`; several stacks may have it."),
-    "name": _text("Name of the app as the user wrote it."),
-    "namespace": _text("Namespace."),
-    "scheduler": _text("Scheduler.", enum=scheduler_names()),
-    "queue": _optional("Queue. Null: the scheduler has none, or the app names none."),
-    "user": _optional("Who launched it. Null: not known."),
-    "state": _text("State.", enum=[state.value for state in JobState]),
-    "reason": _text("Reason of the state: a CamelCase word."),
-    "cause": _text("Cause of the state in one line: the first diagnosis, else the message."),
-    "ready": _count("Replicas that run or have succeeded."),
-    "wanted": _count("Replicas that were requested."),
-    "gpus": {"type": "number", "minimum": 0, "description": "GPUs that its replicas request."},
-    "stale": _flag("It had not ended when it was last seen, and that is long ago."),
-    "source": _text("Where its state is from: `state` (the stack) or `live` (the cluster)."),
-    "attempt": {"type": "integer", "minimum": 1, "description": "1 for the first launch."},
-    "project": _text("Pulumi project. Empty: the backend has none."),
-    "stack": _text("Stack."),
-    "backend": _text("URL of the Pulumi backend, without credentials."),
-    "launched_at": _time("When it was launched."),
-    "queued_at": _time("When its job object was created."),
-    "started_at": _time("When it started to run."),
-    "finished_at": _time("When it ended."),
-    "observed_at": _time("When its state last changed."),
-    "checked_at": _time("When it was last looked at."),
-}
+def object_schema(properties: Mapping[str, Schema]) -> Schema:
+    """Return the schema of an object that has these properties, and no others."""
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
-_ROLE: Final[Mapping[str, Schema]] = {
-    "name": _text("Name of the role."),
-    "image": _text("Image. Empty: not known."),
-    "digest": _optional("Digest of the image. Null: not known."),
-    "wanted": _count("Replicas that were requested."),
-    "ready": _count("Replicas that run or have succeeded."),
-    "min_replicas": {"type": ["integer", "null"], "description": "Replicas that start together. Null: all."},
-    "resource": {"type": "object", "description": "Resources of a replica: cpu, gpu, memory_mb, devices."},
-    "counts": {
-        "type": "object",
-        "additionalProperties": {"type": "integer"},
-        "description": "State to replicas in it.",
-    },
-    "omitted": _count("Replicas that are counted and not listed."),
-    "replicas": _list({"type": "object"}, "Replicas, as in the stack output `torchx.observed`."),
-}
+
+def column_schemas(columns: Iterable[Column]) -> dict[str, Schema]:
+    """Return the schemas of the values of columns by their names."""
+    return {column.key: {**schema_of(column.kind), "description": column.help} for column in columns}
+
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
-    "AppSummary": _object(_SUMMARY),
-    "App": _object(
-        {
-            **_SUMMARY,
-            "message": _text("Explanation of the reason. Empty: none."),
-            "phase": _optional("The scheduler's own phase. Null: not known."),
-            "handle": _text("Handle by which TorchX finds the app."),
-            "roles": _list(reference("Role"), "Roles, in the order of the launch."),
-            "diagnoses": _list({"type": "object"}, "Diagnoses, the most likely first."),
-            "resources_total": {"type": "object", "description": "Resources of all replicas."},
-            "log_command": _optional("Command that shows its log. Null: not known."),
-            "ui_url": _optional("Address of a page about it. Null: none."),
-            "note": _text("Why its cluster was not asked. Empty: it was, or need not be."),
-            "logs": _flag("This server serves its logs."),
-        }
+    "AppSummary": object_schema(column_schemas(COLUMNS)),
+    "App": object_schema(
+        {**column_schemas((*COLUMNS, *DETAILS)), "logs": schema_of(Annotated[bool, "This server serves its logs."])}
     ),
-    "Role": _object(_ROLE),
-    "Apps": _object(
-        {
-            "version": _text("Version of the list, as in the stream."),
-            "read_at": _text("When it was made.", format="date-time"),
-            "backends": _list({"type": "string"}, "URLs of the Pulumi backends, without credentials."),
-            "problems": _list({"type": "string"}, "Problems of the controller that have not ended."),
-            "total": _count("Apps that match, on all pages."),
-            "apps": _list(reference("AppSummary"), "Apps of this page, the youngest first."),
-            "next": _optional("Value of `cursor` for the next page. Null: this is the last one."),
-        }
-    ),
-    "Fleet": _object(
-        {
-            "version": _text("Version after these changes; `since` and `Last-Event-ID` take it."),
-            "whole": _flag("`apps` has all apps; what a client has besides them is gone."),
-            "apps": _list(reference("AppSummary"), "Apps that changed."),
-            "gone": _list({"type": "string"}, "Ids of apps that are gone."),
-            "problems": _list({"type": "string"}, "Problems of the controller that have not ended."),
-            "read_at": _text("When it was made.", format="date-time"),
-        }
-    ),
-    "Events": _object({"events": _list(reference("Event"), "The newest first.")}),
-    "Event": _object(
-        {
-            "time": _time("When it was seen last."),
-            "type": _text("`Normal` or `Warning`."),
-            "reason": _text("Reason: a CamelCase word."),
-            "message": _text("What happened."),
-            "object": _text("Kind and name of the object, for example `Pod/train-0`."),
-            "count": {"type": "integer", "minimum": 1, "description": "How often it was seen."},
-            "source": _optional("Who reported it. Null: not known."),
-        }
-    ),
-    "Runs": _object(
-        {
-            "runs": _list(reference("Run"), "The present run, then those whose logs are archived, the newest first."),
-            "updates": _list(reference("Update"), "Updates of the stack, the newest first."),
-            "notes": _list({"type": "string"}, "What could not be read."),
-        }
-    ),
-    "Run": _object(
-        {
-            "uid": _optional("Uid of its job object; `run` of a log takes it. Null: not known."),
-            "current": _flag("The present run."),
-            "archived": _flag("An archive has logs of it."),
-            "state": _optional("State. Null: not known, as of an earlier run."),
-            "reason": _optional("Reason of the state. Null: not known."),
-            "attempt": {"type": ["integer", "null"], "description": "1 for the first launch. Null: not known."},
-            "started_at": _time("When it started to run."),
-            "finished_at": _time("When it ended."),
-            "attempts": _list(reference("Attempt"), "Runs of its containers, the newest first."),
-            "omitted": _count("Runs of containers that are not listed."),
-        }
-    ),
-    "Attempt": _object(
-        {
-            "role": _text("Role."),
-            "replica": _count("Replica in the role."),
-            "attempt": _count("Number of the attempt of this replica; `attempt` of a log takes it."),
-            "container": _text("Container; `container` of a log takes it."),
-            "pod": _text("Pod."),
-            "default": _flag("The container whose log is read without `container`."),
-            "init": _flag("It is an init container."),
-            "running": _flag("It runs now."),
-            "exit_code": {"type": ["integer", "null"], "description": "Exit code. Null: it runs, or it is not known."},
-            "started_at": _time("When it started."),
-            "finished_at": _time("When it ended."),
-            "archived": _flag("An archive has its log."),
-            "complete": {"type": ["boolean", "null"], "description": "The archived log is whole. Null: not archived."},
-        }
-    ),
-    "Update": _object(
-        {
-            "kind": _text("`update`, `refresh`, `destroy`, ..., as Pulumi names it."),
-            "result": _text("`succeeded`, `failed` or `in-progress`."),
-            "started_at": _time("When it began."),
-            "finished_at": _time("When it ended."),
-            "message": _text("Its message. Empty: none."),
-        }
-    ),
-    "Error": _object({"error": _object({"status": {"type": "integer"}, "message": _text("What to do about it.")})}),
+} | {
+    name: object_schema({key: schema_of(kind) for key, kind in get_type_hints(answer, include_extras=True).items()})
+    for name, answer in ANSWERS.items()
 }
 """Schemas of the document by name."""

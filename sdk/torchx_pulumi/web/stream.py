@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from torchx_pulumi.fleet.columns import summary
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.web import limits
+from torchx_pulumi.web.answers import FleetFrame
 from torchx_pulumi.web.bounds import Workers
 from torchx_pulumi.web.site import Site
-from torchx_pulumi.web.values import summary
 
 PING = b": ping\n\n"
 """A comment, so that proxies and browsers see that the connection lives."""
@@ -142,10 +143,10 @@ class FleetStream:
     def _make(self, since: int | None) -> Frame:
         change = self._site.fleet.changes(since)
         now, problems = datetime.now(timezone.utc), self._site.remarks()
-        values = {
+        values: FleetFrame = {
             "version": self.name(change.version),
             "whole": change.whole,
-            "apps": [summary(app, app.row(now)) for app in change.changed],
+            "apps": [summary(app.shown(now)) for app in change.changed],
             "gone": list(change.gone),
             "problems": list(problems),
             "read_at": format_time(now),

@@ -3,6 +3,7 @@ const EVENTS_MS = 10000;
 const panel = document.getElementById("panel");
 const tabs = [...panel.querySelectorAll("[role=tab]")];
 const shown = { id: "", tab: "overview", detail: null, runs: null, abort: null, timer: 0, wanted: null };
+panel.querySelector(".tabs").hidden = !page.version;
 const view = (name) => document.getElementById(`view-${name}`);
 const ago = (time) => time ? make("span", { title: time }, `${age(secondsSince(Date.parse(time)))} ago`) : "";
 
@@ -12,10 +13,10 @@ function remark(text) {
   element.textContent = text;
 }
 function route() {
-  const [id, tab] = location.hash.slice(1).split("/");
+  const [id, tab] = location.hash.slice(1).split("/").map(decodeURIComponent);
   if (!id) return panel.open ? panel.close() : undefined;
   if (shown.id !== id) reset(id);
-  selectTab(tabs.some((item) => item.id === `tab-${tab}`) ? tab : "overview");
+  selectTab(page.version && tabs.some((item) => item.id === `tab-${tab}`) ? tab : "overview");
   if (!panel.open) {
     panel.showModal();
     panel.scrollTop = 0;
@@ -26,14 +27,14 @@ function reset(id) {
   closeLog();
   Object.assign(shown, { id, detail: null, runs: null, wanted: null });
   const record = records.get(id);
-  showTitle(record ? record.app : "");
-  document.getElementById("panel-state").replaceChildren(...(record ? [make("p", {}, stateOf(record.state))] : []));
+  showTitle(record ? record.app.app_id : "");
+  document.getElementById("panel-state").replaceChildren(...(record ? [make("p", {}, stateOf(record.app.state))] : []));
   for (const name of ["overview", "events", "runs"]) view(name).replaceChildren();
   remark("");
 }
 function showTitle(text) {
   document.getElementById("panel-title").textContent = text;
-  document.title = text ? `${text} - TorchX apps` : "TorchX apps";
+  document.title = text ? `${text} - TorchX apps` : pageTitle;
 }
 function selectTab(name) {
   shown.tab = panel.dataset.tab = name;
@@ -57,7 +58,7 @@ async function load() {
   let detail, more;
   try {
     [detail, more] = await Promise.all(
-      [json(path, abort.signal), also ? json(`${path}/${also}`, abort.signal) : null]);
+      [detailOf(id, abort.signal), also ? json(`${path}/${also}`, abort.signal) : null]);
   } catch (error) {
     if (shown.abort !== abort || error.status === 401) return;
     remark(error.status === 404 ? "There is no app of this address any more." : error.status ? error.message
@@ -128,7 +129,8 @@ function panelFrame(frame) {
   }
 }
 function go(tab) {
-  history.replaceState(null, "", tab === "overview" ? `#${shown.id}` : `#${shown.id}/${tab}`);
+  const place = `#${encodeURIComponent(shown.id)}`;
+  history.replaceState(null, "", tab === "overview" ? place : `${place}/${tab}`);
   selectTab(tab);
   load();
 }
