@@ -69,26 +69,6 @@ def plan_as_launched(
             "ignore), as the deployment that launched it was interrupted. Undo the change and run `up` once, which "
             "completes it"
         )
-    roles = []
-    for role in declared["roles"]:
-        amounts, least = role.get("resource") or {}, role.get("min_replicas")
-        resource = ResourceSpec(
-            cpu=amounts.get("cpu"),
-            gpu=int(amounts.get("gpu") or 0),
-            memory_mb=int(amounts.get("memory_mb") or 0),
-            devices={device: int(count) for device, count in (amounts.get("devices") or {}).items()},
-        )
-        roles.append(
-            RoleSpec(
-                name=role["name"],
-                image=role["image"],
-                # It is not rendered.
-                entrypoint="as-launched",
-                num_replicas=int(role["replicas"]),
-                min_replicas=None if least is None else int(least),
-                resource=resource,
-            )
-        )
     fields = {"priority_class": declared.get("priority")}
     if (option := backend_of(options).variant_option) is not None:
         fields[option] = variant_of_run(run, options).name
@@ -98,8 +78,26 @@ def plan_as_launched(
     required = {row.name: getattr(options, row.name) for row in rows if row.required}
     chosen = {row.name: fields[row.name] for row in rows if row.name in fields}
     kept: Any = type(options)(**{**required, "namespace": run.namespace, **chosen})
-    spec = JobSpec(name=wanted.spec.name, roles=roles)
+    spec = JobSpec(name=wanted.spec.name, roles=[_role_as_launched(role) for role in declared["roles"]])
     return plan_job(spec, kept, run.job_name, launched=run.launched, tasks=run.tasks or {})
+
+
+def _role_as_launched(role: Mapping[str, Any]) -> RoleSpec:
+    """Return a role as the component's output `declared` has it; its command is not rendered."""
+    amounts, least = role.get("resource") or {}, role.get("min_replicas")
+    return RoleSpec(
+        name=role["name"],
+        image=role["image"],
+        entrypoint="as-launched",
+        num_replicas=int(role["replicas"]),
+        min_replicas=None if least is None else int(least),
+        resource=ResourceSpec(
+            cpu=amounts.get("cpu"),
+            gpu=int(amounts.get("gpu") or 0),
+            memory_mb=int(amounts.get("memory_mb") or 0),
+            devices={device: int(count) for device, count in (amounts.get("devices") or {}).items()},
+        ),
+    )
 
 
 def run_as_launched(new: RunRecord, wanted: ParsedArgs, observed: ObservedObjects) -> RunRecord:
