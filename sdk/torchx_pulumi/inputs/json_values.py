@@ -13,7 +13,7 @@ MARK = "$torchx"
 """Key of a mapping that encodes a value; its value is the kind: `tuple`, `pairs`, `null` or `text`."""
 
 KEY_ORDER = "key_order"
-"""Key of a role for the order of keys in its mappings, where they are not sorted."""
+"""Key of a role for the order of keys in its mappings, if they are not sorted."""
 
 _OPERATOR = "__"
 """Prefix of the keys of a pod overlay whose order has a meaning."""

@@ -68,7 +68,7 @@ def task_counts(
     Args:
         spec: The job.
         tasks: Its tasks. None: each replica is one.
-        launched: Replicas of each role at the launch, where it had more. None: as the job says.
+        launched: Replicas of each role at the launch, if it had more. None: as the job says.
         least: Replicas of a role that has fewer, whose number is not known yet.
     """
     dns_names = names.role_names([role.name for role in spec.roles])
@@ -182,7 +182,7 @@ def _is_expanded(text: str) -> bool:
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """Expand references to variables as the kubelet does in arguments and environment.
 
-    `$(NAME)` is the value of a variable, or stays as it is where it is not known; `$$` is one dollar sign (Kubernetes:
+    `$(NAME)` is the value of a variable, and stays as it is if that is unknown; `$$` is one dollar sign (Kubernetes:
     `third_party/forked/golang/expansion/expand.go`).
 
     >>> expand("$(A) $(B) $$(A) ${A} $(", {"A": "1"})

@@ -206,7 +206,7 @@ def _kind(value: Any) -> str:
 
 
 def _without_none(value: Any, *, text: bool = False) -> Any:
-    """Return a value without nulls, as the API server does, and with text where text is required."""
+    """Return a value without nulls, as the API server does, and with text in maps that require it."""
     if isinstance(value, dict):
         return {
             key: _without_none(item, text=key in _TEXT_MAPS) if not text else _as_text(item)

@@ -76,7 +76,7 @@ class TypedReader:
         return self.value(hint, None, path)
 
     def value(self, hint: Any, value: Any, path: str) -> Any:
-        """Return a value of a type; the empty value and a problem where it is of another type."""
+        """Return a value of a type, or the empty value, and a problem, if it is of another type."""
         origin, parameters = get_origin(hint), get_args(hint)
         if hint is Any:
             return value

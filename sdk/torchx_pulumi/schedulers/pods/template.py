@@ -96,7 +96,7 @@ def new_object(kind: Kind, metadata: Manifest, spec: Manifest) -> Manifest:
 
 
 def job_metadata(plan: JobPlan[Any]) -> Manifest:
-    """Render the metadata of the job object; labels and annotations only where there are some."""
+    """Render the metadata of the job object, with labels and annotations if there are any."""
     metadata: Manifest = {"name": plan.job_name, "namespace": plan.namespace}
     if plan.options.labels:
         metadata["labels"] = dict(plan.options.labels)

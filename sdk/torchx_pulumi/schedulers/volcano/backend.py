@@ -101,7 +101,7 @@ JOB = Variant(
     read_tasks=_read_tasks,
     kept_fields=IMMUTABLE_JOB_FIELDS,
     listed_with_pods=False,
-    # An abort ends in Aborted, which is CANCELLED anyway, or where the job had a TerminateJob policy in this phase.
+    # An abort ends in Aborted, which is CANCELLED anyway, or with a TerminateJob policy of the job in this phase.
     cancelled_phases=frozenset({"Aborted", "Terminated"}),
     control=CONTROL,
 )
