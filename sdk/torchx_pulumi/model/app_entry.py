@@ -177,7 +177,7 @@ def write_entry(entry: RunEntry) -> dict[str, Any]:
     return {"version": ENTRY_VERSION, **plain}
 
 
-def read_entry(value: Any, where: str) -> RunEntry:
+def read_entry(value: object, where: str) -> RunEntry:
     """Return what `write_entry` wrote.
 
     Args:

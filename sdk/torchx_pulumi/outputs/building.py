@@ -241,7 +241,7 @@ def _add_roles(observed: Observed, roles: Sequence[RoleStatus], room: int) -> No
         observed["roles_omitted"] = len(roles) - len(observed["roles"])
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     return len(json.dumps(value))
 
 
