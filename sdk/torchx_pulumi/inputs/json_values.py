@@ -56,7 +56,7 @@ def _loses_order(value: Mapping[str, Any]) -> bool:
     return any(key.startswith(_OPERATOR) for key in keys) and keys != sorted(keys)
 
 
-def in_key_order(value: object, keys: Any) -> Any:
+def in_key_order(value: object, keys: object) -> Any:
     """Return a mapping with some of its keys first, in their order.
 
     >>> in_key_order({"a": 1, "b": 2}, ["b", "gone", "a"]), in_key_order({"a": 1}, None)

@@ -82,7 +82,7 @@ class Variant:
     """Value of the option that chooses it. Stored with each run."""
     job_object: Kind
     """Kind of the object that stands for the run."""
-    render: Callable[[JobPlan[Any]], list[Manifest]]
+    render: Callable[[JobPlan], list[Manifest]]
     """Render the objects of a plan, the job object first. The same plan gives the same bytes."""
     observe: Observe
     """Read the objects of a run, by namespace and job name."""
@@ -94,13 +94,13 @@ class Variant:
     """Reason -> message of a replica without a pod, if the general one does not fit."""
     diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
     """Yield why a run waits or failed by the scheduler's own objects. Pods are diagnosed for all schedulers."""
-    pod_name: Callable[[JobPlan[Any], TaskPlan, int], str]
+    pod_name: Callable[[JobPlan, TaskPlan, int], str]
     """Name the pod of a replica, by its task and its place in the task, from 0."""
     fixed_pod_names: bool = True
     """Pods have exactly these names. False: a controller adds to them, and logs are read from the observed pod."""
-    service: Callable[[JobPlan[Any]], str] = lambda _plan: ""
+    service: Callable[[JobPlan], str] = lambda _plan: ""
     """Name the headless Service. Empty: the run has none."""
-    pod_groups: Callable[[JobPlan[Any], Sequence[RolePlan], str], list[str]] = lambda _plan, _roles, _uid: []
+    pod_groups: Callable[[JobPlan, Sequence[RolePlan], str], list[str]] = lambda _plan, _roles, _uid: []
     """Name the PodGroups of some roles; the last argument is the uid of the job object."""
     pod_groups_by_uid: bool = False
     """The controller puts the uid of the job object into the names of PodGroups."""
@@ -132,7 +132,7 @@ class Variant:
         """Return whether pods are created by the launch and not by a controller."""
         return POD in self.companions
 
-    def rank0_host(self, plan: JobPlan[Any]) -> str:
+    def rank0_host(self, plan: JobPlan) -> str:
         """Name the host of rank 0, as the other replicas resolve it."""
         pod, service = self.pod_name(plan, plan.roles[0].tasks[0], 0), self.service(plan)
         return f"{pod}.{service}" if service else pod
