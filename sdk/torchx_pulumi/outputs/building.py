@@ -264,16 +264,11 @@ def _without_freshness(observed: object, depth: int = 0) -> Any:
     return observed
 
 
-def listed_replicas(role: RoleStatus, most: int) -> tuple[ReplicaStatus, ...]:
-    """Return the replicas of a role; of more than `most` replicas, the failed ones, at most that number."""
-    if len(role.replicas) <= most:
-        return role.replicas
-    return tuple(replica for replica in role.replicas if replica.state is JobState.FAILED)[:most]
-
-
 def observe_role(role: RoleStatus, most: int = MAX_REPLICAS_LISTED) -> ObservedRole:
     """Build one observed role; of more than `most` replicas, only failed ones are listed."""
-    listed = listed_replicas(role, most)
+    listed: Sequence[ReplicaStatus] = role.replicas
+    if len(listed) > most:
+        listed = [replica for replica in role.replicas if replica.state is JobState.FAILED][:most]
     replicas: list[ObservedReplica] = []
     for replica in listed:
         plain = to_json(replace(replica, message=replica.message[:MAX_REPLICA_MESSAGE]))

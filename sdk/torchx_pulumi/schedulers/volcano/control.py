@@ -54,14 +54,6 @@ def status_after(action: str, job: Manifest, uid: str) -> dict[str, Any] | None:
     return {**status, **retries, "state": {**state, "phase": phase}}
 
 
-def not_allowed(action: str) -> str:
-    """Return advice for credentials that may write neither a Command nor the status of the job."""
-    return (
-        f"{action} needs one of these permissions: create commands.bus.volcano.sh, patch jobs/status.batch.volcano.sh, "
-        "or update jobs/status.batch.volcano.sh. `torchx-pulumi delete` needs none of them"
-    )
-
-
 class VolcanoControl:
     """Suspends and resumes Volcano Jobs; see `protocol.Control`."""
 
@@ -108,7 +100,12 @@ def _change_phase(cluster: Cluster, action: str, namespace: str, name: str, uid:
             cluster.write_status(VOLCANO_JOB, namespace, {**job, "status": status}, whole=whole)
         except ClusterError as error:
             if error.reason == "Forbidden" and whole:
-                raise ClusterError(f"{refused}. {not_allowed(action)}", reason="Forbidden") from error
+                raise ClusterError(
+                    f"{refused}. {action} needs one of these permissions: create commands.bus.volcano.sh, patch "
+                    "jobs/status.batch.volcano.sh, or update jobs/status.batch.volcano.sh. `torchx-pulumi delete` "
+                    "needs none of them",
+                    reason="Forbidden",
+                ) from error
             if error.reason == "Forbidden":
                 whole = True
             elif error.reason != "Conflict":
