@@ -24,7 +24,7 @@ class Reference:
     """The parts of an image's name."""
 
     registry: str
-    """Host of the registry, with its port where it has one."""
+    """Host of the registry, with its port if it has one."""
     path: str
     """Path of the repository in the registry, for example `library/busybox`."""
     name: str

@@ -62,7 +62,7 @@ class AppReader(TypedReader):
         given["pod_overlay"] = self.overlay_of(metadata, f"{path}.metadata[{OVERLAY_KEY!r}]")
         return self.with_extras(given, metadata, f"{path}.metadata[{EXTRAS_KEY!r}]")
 
-    def _mount(self, mount: Any, path: str) -> Mapping[str, Any] | None:
+    def _mount(self, mount: object, path: str) -> Mapping[str, Any] | None:
         """Return the fields of a mount. Its kind is that of its class or of a class that it derives from."""
         kind = next(
             (_MOUNT_KINDS[base.__name__] for base in type(mount).__mro__ if base.__name__ in _MOUNT_KINDS), None
@@ -75,7 +75,7 @@ class AppReader(TypedReader):
         names = {"src": source, "dst": "dst_path", "read_only": "read_only", "permissions": "permissions"}
         return {**given, **{name: getattr(mount, key) for name, key in names.items() if hasattr(mount, key)}}
 
-    def secret(self, ref: Any, path: str) -> Mapping[str, Any] | None:
+    def secret(self, ref: object, path: str) -> Mapping[str, Any] | None:
         """Return the fields of a reference to a Secret."""
         if not isinstance(ref, Mapping):
             return super().fields_of(SecretRef, ref, path)
@@ -152,5 +152,5 @@ def installed_torchx_version() -> str | None:
     return version if isinstance(version, str) else None
 
 
-def _or_empty(value: Any) -> Any:
+def _or_empty(value: object) -> Any:
     return {} if value is None else value

@@ -84,7 +84,7 @@ def read_app_mapping(app: Mapping[str, Any]) -> JobSpec:
 class MappingReader(AppReader):
     """Reads mappings of YAML and JSON. Some numbers and booleans are accepted as text (`_TEXTS`), and 2.0 as 2."""
 
-    def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
+    def fields_of(self, kind: type, value: object, path: str) -> Mapping[str, Any] | None:
         """Return the fields of a mapping."""
         if isinstance(value, FieldValues) or not isinstance(value, Mapping):
             return TypedReader.fields_of(self, kind, value, path)
@@ -106,7 +106,7 @@ class MappingReader(AppReader):
             return {**given, "memory_mb": whole_numbers(memory), "gpu": whole_numbers(given.get("gpu"))}
         return _mount(given) if kind is MountSpec else given
 
-    def whole(self, value: Any, path: str) -> int:
+    def whole(self, value: object, path: str) -> int:
         """Return a whole number."""
         return super().whole(whole_numbers(value), path)
 
@@ -134,7 +134,7 @@ def _mount(mount: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**mount, **named}
 
 
-def texts_of(value: Any) -> Any:
+def texts_of(value: object) -> Any:
     """Return numbers and booleans as JSON writes them, also those in a list or mapping; any other value as it is.
 
     >>> [texts_of(value) for value in (2.0, [True, "a", None], {"a": 1})]

@@ -86,8 +86,8 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not valid JSON")
 
 
-def _of_json(value: Any, path: str) -> Any:
-    """Return JSON data with its numbers: as written where text is wanted."""
+def _of_json(value: object, path: str) -> Any:
+    """Return JSON data with its numbers, in fields of text as they are written."""
     if isinstance(value, dict):
         return {key: _of_json(item, f"{path}.{key}" if path else key) for key, item in value.items()}
     if isinstance(value, list):

@@ -13,13 +13,13 @@ MARK = "$torchx"
 """Key of a mapping that encodes a value; its value is the kind: `tuple`, `pairs`, `null` or `text`."""
 
 KEY_ORDER = "key_order"
-"""Key of a role for the order of keys in its mappings, where they are not sorted."""
+"""Key of a role for the order of keys in its mappings, if they are not sorted."""
 
 _OPERATOR = "__"
 """Prefix of the keys of a pod overlay whose order has a meaning."""
 
 
-def write_value(value: Any) -> Any:
+def write_value(value: object) -> Any:
     """Return a value as JSON values.
 
     A set becomes a list in a fixed order. Any other value becomes its text.
@@ -56,7 +56,7 @@ def _loses_order(value: Mapping[str, Any]) -> bool:
     return any(key.startswith(_OPERATOR) for key in keys) and keys != sorted(keys)
 
 
-def in_key_order(value: Any, keys: Any) -> Any:
+def in_key_order(value: object, keys: object) -> Any:
     """Return a mapping with some of its keys first, in their order.
 
     >>> in_key_order({"a": 1, "b": 2}, ["b", "gone", "a"]), in_key_order({"a": 1}, None)
@@ -67,12 +67,12 @@ def in_key_order(value: Any, keys: Any) -> Any:
     return {**{key: value[key] for key in keys if key in value}, **value}
 
 
-def is_text_only(value: Any) -> bool:
+def is_text_only(value: object) -> bool:
     """Return whether a written value keeps only the text of the original."""
     return isinstance(value, Mapping) and value.get(MARK) == "text"
 
 
-def read_value(value: Any) -> Any:
+def read_value(value: object) -> Any:
     """Return what `write_value` wrote.
 
     >>> read_value(write_value({"a": (1, {2: None})}))

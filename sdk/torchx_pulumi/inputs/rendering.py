@@ -22,13 +22,13 @@ def render_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: 
     return render_plan(plan_app(app, scheduler, options, app_id=app_id))
 
 
-def render_plan(plan: JobPlan[Any]) -> Manifest:
+def render_plan(plan: JobPlan) -> Manifest:
     """Render a plan as one manifest; several objects become a `List`."""
     objects = variant_of(plan.options).render(plan)
     return objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
-def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: str) -> JobPlan[Any]:
+def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: str) -> JobPlan:
     """Plan a job from an AppDef, a JobSpec or a mapping, with options by name.
 
     Raises:

@@ -45,7 +45,7 @@ class OptionsReader(TypedReader):
         """Return the options. An unreadable one is a problem, and has the empty value of its type."""
         return self.read(self._kind, options, "options")
 
-    def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
+    def fields_of(self, kind: type, value: object, path: str) -> Mapping[str, Any] | None:
         """Return the options, or the fields of an option that has some; a text may be JSON, or its `TEXT_FIELD`."""
         if isinstance(value, str) and (field := getattr(kind, "TEXT_FIELD", None)):
             value = self._parse(value, path, dict) if _is_json(value) else {field: value}
@@ -87,18 +87,18 @@ class OptionsReader(TypedReader):
         required = [f"options.{name}" for name, _, is_required in field_types(self._kind) if is_required]
         super().refuse(path, message, "required" if path in required else rule)
 
-    def whole(self, value: Any, path: str) -> int:
+    def whole(self, value: object, path: str) -> int:
         """Return a whole number; 2.0 and "2" are 2."""
         value = _typed(value, int)
         if isinstance(value, float) and value.is_integer():
             return int(value)
         return value if is_int(value) else self.other(int, path, f"{found(value)}, must be a whole number")
 
-    def flag(self, value: Any, path: str) -> bool:
+    def flag(self, value: object, path: str) -> bool:
         """Return a truth value; it may be text."""
         return super().flag(_typed(value, bool), path)
 
-    def items(self, hint: Any, value: Any, path: str) -> Sequence[Any]:
+    def items(self, hint: Any, value: object, path: str) -> Sequence[Any]:
         """Return a list; an option may also be a text: JSON, or words as `read_text` takes them."""
         if "[" in path:
             return super().items(hint, value, path)
@@ -107,7 +107,7 @@ class OptionsReader(TypedReader):
         words = self._parse(value, path, list)
         return () if words is None else super().items(hint, words, path)
 
-    def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
+    def mapping(self, hint: Any, value: object, path: str) -> Mapping[str, Any]:
         """Return a mapping; an option may also be a text: JSON, or pairs as `read_text` takes them."""
         if isinstance(value, str) and (hint is str or _is_json(value)):
             value = self._parse(value, path, dict)
@@ -125,7 +125,7 @@ class OptionsReader(TypedReader):
             return None
 
 
-def _typed(value: Any, kind: type) -> Any:
+def _typed(value: object, kind: type) -> Any:
     """Return a text as its type; any other value, and a text of another type, stays as it is."""
     with contextlib.suppress(ValueError):
         return read_text(value, kind) if isinstance(value, str) else value

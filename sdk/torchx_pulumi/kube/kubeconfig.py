@@ -232,7 +232,7 @@ def cluster_and_user(access: Access) -> tuple[dict[str, Any], dict[str, Any]]:
     return cluster, _named(config, "users", chosen.get("user"))
 
 
-def _named(config: Fields, section: str, name: Any) -> dict[str, Any]:
+def _named(config: Fields, section: str, name: object) -> dict[str, Any]:
     """Return the fields of an item of a section; empty if there is no such item."""
     found: dict[str, Any] = next((item for item in config.get(section) or () if item.get("name") == name), {})
     return dict(found.get(SECTIONS[section]) or {})

@@ -148,7 +148,7 @@ def response_error(
         answered = f"{where} forbids it: {message}; ask its administrator for the permission"
         reason = reason or "Forbidden"
     elif status == 410 or (status == 504 and "Too large resource version" in message):
-        # Older API servers say `Gone`. The version is too large where the cluster was restored from a backup.
+        # Older API servers say `Gone`. The version is too large if the cluster was restored from a backup.
         answered, retryable, reason = f"{where} answered 410: {message}", True, EXPIRED
     elif status == 400 and "waiting to start" in message:
         answered, retryable, reason = f"{message} (at {where})", True, "NotStarted"

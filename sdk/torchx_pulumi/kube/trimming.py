@@ -61,7 +61,7 @@ def trim(found: Observed) -> Manifest:
     return _trim_mapping(found)
 
 
-def _trim(value: Any) -> Any:
+def _trim(value: object) -> Any:
     if isinstance(value, str):
         return _shared.setdefault(value, value) if len(value) <= SHARED_LENGTH else value
     if isinstance(value, dict):
@@ -95,7 +95,7 @@ def _trim_container(container: Observed) -> dict[str, Any]:
     return kept
 
 
-def _is_needed(volume: Any) -> bool:
+def _is_needed(volume: object) -> bool:
     """Return whether a volume may have secrets, or decides where a pod can run."""
     if isinstance(volume, dict) and not volume.keys().isdisjoint(VOLUMES):
         return False

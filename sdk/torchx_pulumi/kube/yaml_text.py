@@ -33,7 +33,7 @@ def to_yaml(data: Any) -> str:
     return "\n".join(out) + "\n"
 
 
-def _write(value: Any, pad: str, lead: str, out: list[str]) -> None:
+def _write(value: object, pad: str, lead: str, out: list[str]) -> None:
     """Append the lines of a value: the first one begins with `lead`, the others with `pad`."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
@@ -53,7 +53,7 @@ def _write(value: Any, pad: str, lead: str, out: list[str]) -> None:
         out.append(f"{lead}{_scalar(value)}")
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, (list, tuple)):

@@ -24,10 +24,10 @@ class Stage(str, Enum):
     """The last operation on an app, and whether it is complete."""
 
     LAUNCHING = "launching"
-    """`owner` launches it. The launch was interrupted where that process has ended."""
+    """`owner` launches it. The launch was interrupted if that process has ended."""
     LAUNCHED = "launched"
     DELETING = "deleting"
-    """`owner` deletes it. The deletion was interrupted where that process has ended."""
+    """`owner` deletes it. The deletion was interrupted if that process has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,7 @@ def write_entry(entry: RunEntry) -> dict[str, Any]:
     return {"version": ENTRY_VERSION, **plain}
 
 
-def read_entry(value: Any, where: str) -> RunEntry:
+def read_entry(value: object, where: str) -> RunEntry:
     """Return what `write_entry` wrote.
 
     Args:

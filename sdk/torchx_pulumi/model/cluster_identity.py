@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from torchx_pulumi.model.codec import from_json, to_json
 
@@ -104,7 +103,7 @@ def write_identity(identity: ClusterIdentity) -> dict[str, str]:
     return {name: value for name, value in to_json(identity).items() if value}
 
 
-def read_identity(value: Any) -> ClusterIdentity | None:
+def read_identity(value: object) -> ClusterIdentity | None:
     """Return what `write_identity` wrote; None stays None.
 
     Raises:

@@ -26,7 +26,7 @@ Fallbacks = Mapping[type[Enum], Enum]
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Return a value as plain JSON values: dataclasses as mappings of all fields, times as RFC 3339 in UTC."""
     if isinstance(value, Enum):
         return value.value
@@ -46,7 +46,7 @@ def without_none(value: Mapping[str, Any]) -> dict[str, Any]:
     return {name: item for name, item in value.items() if item is not None}
 
 
-def from_json(kind: type[Value], value: Any, path: str = "", fallbacks: Fallbacks | None = None) -> Value:
+def from_json(kind: type[Value], value: object, path: str = "", fallbacks: Fallbacks | None = None) -> Value:
     """Return a plain JSON value as a type.
 
     Args:
@@ -65,7 +65,7 @@ def from_json(kind: type[Value], value: Any, path: str = "", fallbacks: Fallback
     return cast("Value", found)
 
 
-def check_version(value: Any, where: str, what: str, newest: int) -> None:
+def check_version(value: object, where: str, what: str, newest: int) -> None:
     """Refuse a written value without a version, or of a version after the newest one that can be read.
 
     `where` is its place and `what` the name of the wanted value, for messages.
@@ -95,7 +95,7 @@ class _Reader:
         self._problems = problems
         self._fallbacks = fallbacks
 
-    def read(self, kind: Any, value: Any, path: str) -> Any:
+    def read(self, kind: Any, value: object, path: str) -> Any:
         """Return the value as the type, and note a problem for each part of another type."""
         if is_typeddict(kind):
             return self._typed_dict(kind, value, path)
@@ -117,7 +117,7 @@ class _Reader:
             return {key: self.read(arguments[1], item, f"{path}.{key}") for key, item in value.items()}
         return value if kind is Any else self._scalar(kind, value, path)
 
-    def _scalar(self, kind: Any, value: Any, path: str) -> Any:
+    def _scalar(self, kind: Any, value: object, path: str) -> Any:
         if kind is datetime:
             return time_at({"at": value}, "at")
         if issubclass(kind, Enum):
@@ -133,7 +133,7 @@ class _Reader:
             return self._wrong(value, f"{_NAMES[kind]} that a float can hold", path)
         return int(value) if kind is int and float(value).is_integer() else value
 
-    def _dataclass(self, kind: Any, value: Any, path: str) -> Any:
+    def _dataclass(self, kind: Any, value: object, path: str) -> Any:
         if not isinstance(value, Mapping):
             return self._wrong(value, "an object", path)
         found: dict[str, Any] = {}
@@ -147,7 +147,7 @@ class _Reader:
                 self._check_optional(hint, inner)
         return kind(**found) if len(self._problems) == before else None
 
-    def _typed_dict(self, kind: Any, value: Any, path: str) -> Any:
+    def _typed_dict(self, kind: Any, value: object, path: str) -> Any:
         """Return all fields of a TypedDict: absent lists and mappings are empty, unknown fields are kept."""
         if not isinstance(value, Mapping):
             return self._wrong(value, "an object", path)
@@ -166,10 +166,10 @@ class _Reader:
         if get_origin(hint) not in (Union, types.UnionType):
             self._problems.append(f"{path}: is absent")
 
-    def _not_allowed(self, value: Any, allowed: tuple[Any, ...], path: str) -> Any:
+    def _not_allowed(self, value: object, allowed: tuple[Any, ...], path: str) -> Any:
         self._problems.append(f"{path}: found {value!r}, allowed are {', '.join(map(repr, allowed))}")
         return value
 
-    def _wrong(self, value: Any, wanted: str, path: str) -> Any:
+    def _wrong(self, value: object, wanted: str, path: str) -> Any:
         self._problems.append(f"{path}: found {type(value).__name__}, {wanted} is needed")
         return value

@@ -34,7 +34,7 @@ class Problem:
     message: str
     """What was found, what is allowed, and what to do next."""
     rule: str = ""
-    """The broken rule, where callers depend on it: `mount`, `required` or `port`; else empty."""
+    """The broken rule if callers depend on it: `mount`, `required` or `port`; else empty."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
@@ -121,7 +121,7 @@ DIFFERENT_CLUSTER: Final = "DifferentCluster"
 class ClusterError(TorchxPulumiError):
     """The cluster cannot be reached or does not answer as Kubernetes does.
 
-    `reason` is Kubernetes' own word where it gave one (`AlreadyExists`, `Forbidden`, `NotFound`), else empty.
+    `reason` is Kubernetes' own word if it gave one (`AlreadyExists`, `Forbidden`, `NotFound`), else empty.
     """
 
     def __init__(self, message: str, *, retryable: bool = False, reason: str = "") -> None:

@@ -51,7 +51,7 @@ class SecretRef:
     key: str
     """Key in the Secret."""
     optional: bool = False
-    """True: the container starts without the variable where the Secret or the key is absent."""
+    """True: the container starts without the variable if the Secret or the key is absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 MARK = "***"
@@ -203,7 +202,7 @@ def encodings(secret: str) -> Iterator[str]:
         yield from (line for line in lines if len(line) >= 2 * SHORTEST)
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def texts_in(value: object) -> Iterator[str]:
     """Yield every text in plain data without the keys of mappings. Numbers are converted to texts."""
     if isinstance(value, Mapping):
         for item in value.values():

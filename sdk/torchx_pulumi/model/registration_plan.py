@@ -51,7 +51,7 @@ class RegistrationPlan:
     """Context that the user named. None: the ambient one."""
 
 
-def replace_uid(value: Any, replaced: Callable[[str], Any]) -> Any:
+def replace_uid(value: object, replaced: Callable[[str], Any]) -> Any:
     """Return a JSON value in which every text with the variable `UID` is replaced by the result of a function of it."""
     if isinstance(value, Mapping):
         return {key: replace_uid(item, replaced) for key, item in value.items()}

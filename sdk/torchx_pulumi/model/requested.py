@@ -64,7 +64,7 @@ def write_requested(request: Requested) -> dict[str, Any]:
     return plain
 
 
-def read_requested(value: Any) -> Requested | None:
+def read_requested(value: object) -> Requested | None:
     """Return a request in the shape of the output `torchx.requested`, or None if it is absent or unreadable."""
     if not isinstance(value, Mapping):
         return None

@@ -60,7 +60,7 @@ MAX_REPLICA_MESSAGE: Final = 400
 
 
 def assemble(
-    plan: JobPlan[Any],
+    plan: JobPlan,
     declared: Declared,
     observed: Observed,
     *,
@@ -113,7 +113,7 @@ def app_handle(scheduler: str, namespace: str, job_name: str) -> str:
     return f"pulumi_{scheduler}://torchx/{namespace}:{job_name}"
 
 
-def log_command(plan: JobPlan[Any], *, kube_context: str | None = None) -> str:
+def log_command(plan: JobPlan, *, kube_context: str | None = None) -> str:
     """Return a command that prints and follows the logs of all replicas, each line with its pod's name."""
     words = ["kubectl", *(["--context", kube_context] if kube_context else []), "--namespace", plan.namespace, "logs"]
     replicas = sum(role.replicas for role in plan.roles)
@@ -128,7 +128,7 @@ def log_command(plan: JobPlan[Any], *, kube_context: str | None = None) -> str:
 
 
 def build_declared(
-    plan: JobPlan[Any],
+    plan: JobPlan,
     *,
     spec_hash: str,
     created_by: str | None = None,
@@ -241,16 +241,16 @@ def _add_roles(observed: Observed, roles: Sequence[RoleStatus], room: int) -> No
         observed["roles_omitted"] = len(roles) - len(observed["roles"])
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     return len(json.dumps(value))
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: object, other: object) -> bool:
     """Return whether two observations are equal, apart from time, version and source, and from values that are None."""
     return bool(_without_freshness(one) == _without_freshness(other))
 
 
-def _without_freshness(observed: Any, depth: int = 0) -> Any:
+def _without_freshness(observed: object, depth: int = 0) -> Any:
     """Leave out freshness at the top, and None everywhere: Pulumi's state does not keep it."""
     if isinstance(observed, Mapping):
         fresh = ("observed_at", "source", "resource_version") if depth == 0 else ()
@@ -264,16 +264,11 @@ def _without_freshness(observed: Any, depth: int = 0) -> Any:
     return observed
 
 
-def listed_replicas(role: RoleStatus, most: int) -> tuple[ReplicaStatus, ...]:
-    """Return the replicas of a role; of more than `most` replicas, the failed ones, at most that number."""
-    if len(role.replicas) <= most:
-        return role.replicas
-    return tuple(replica for replica in role.replicas if replica.state is JobState.FAILED)[:most]
-
-
 def observe_role(role: RoleStatus, most: int = MAX_REPLICAS_LISTED) -> ObservedRole:
     """Build one observed role; of more than `most` replicas, only failed ones are listed."""
-    listed = listed_replicas(role, most)
+    listed: Sequence[ReplicaStatus] = role.replicas
+    if len(listed) > most:
+        listed = [replica for replica in role.replicas if replica.state is JobState.FAILED][:most]
     replicas: list[ObservedReplica] = []
     for replica in listed:
         plain = to_json(replace(replica, message=replica.message[:MAX_REPLICA_MESSAGE]))

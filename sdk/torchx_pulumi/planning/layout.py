@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
@@ -68,7 +68,7 @@ def task_counts(
     Args:
         spec: The job.
         tasks: Its tasks. None: each replica is one.
-        launched: Replicas of each role at the launch, where it had more. None: as the job says.
+        launched: Replicas of each role at the launch, if it had more. None: as the job says.
         least: Replicas of a role that has fewer, whose number is not known yet.
     """
     dns_names = names.role_names([role.name for role in spec.roles])
@@ -182,7 +182,7 @@ def _is_expanded(text: str) -> bool:
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """Expand references to variables as the kubelet does in arguments and environment.
 
-    `$(NAME)` is the value of a variable, or stays as it is where it is not known; `$$` is one dollar sign (Kubernetes:
+    `$(NAME)` is the value of a variable, and stays as it is if that is unknown; `$$` is one dollar sign (Kubernetes:
     `third_party/forked/golang/expansion/expand.go`).
 
     >>> expand("$(A) $(B) $$(A) ${A} $(", {"A": "1"})
@@ -195,7 +195,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     return _REFERENCE.sub(read, text)
 
 
-def _task_named_in(value: Any, dns_name: str) -> str | None:
+def _task_named_in(value: object, dns_name: str) -> str | None:
     """Return the first `name` in an overlay that is that of a task of the role, or None without one."""
     if isinstance(value, Mapping):
         name = value.get("name")
@@ -207,7 +207,7 @@ def _task_named_in(value: Any, dns_name: str) -> str | None:
     return None
 
 
-def _has_text(value: Any, text: str) -> bool:
+def _has_text(value: object, text: str) -> bool:
     """Return whether a key or a text in an overlay contains a text."""
     if isinstance(value, Mapping):
         return any(_has_text(key, text) or _has_text(item, text) for key, item in value.items())

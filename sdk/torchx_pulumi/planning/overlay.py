@@ -153,7 +153,7 @@ def _remove(base: dict[str, Any], field: str) -> None:
         del base[key]
 
 
-def _merge_value(base: dict[str, Any], key: str, value: Any) -> None:
+def _merge_value(base: dict[str, Any], key: str, value: object) -> None:
     if key not in base:
         base[key] = _fresh(value)
         return
@@ -170,7 +170,7 @@ def _merge_value(base: dict[str, Any], key: str, value: Any) -> None:
         base[key] = value
 
 
-def _join(base: dict[str, Any], key: str, value: Any, field: str) -> None:
+def _join(base: dict[str, Any], key: str, value: object, field: str) -> None:
     on = joins_on(key, field)
     if not on:
         raise OverlayError(f"{key!r} names no field to join on; write JOIN(field, on=name)")
@@ -189,7 +189,7 @@ def _join(base: dict[str, Any], key: str, value: Any, field: str) -> None:
             target.update({name: _fresh(part) for name, part in item.items() if name != on})
 
 
-def _fresh(value: Any) -> Any:
+def _fresh(value: object) -> Any:
     """Return a copy of a value that the pod does not have yet; operators inside it work on the value itself."""
     if isinstance(value, dict):
         made: dict[str, Any] = {}
@@ -200,13 +200,13 @@ def _fresh(value: Any) -> Any:
     return value
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     names = {dict: "a mapping", list: "a list", tuple: "a list", str: "text", bool: "a boolean", type(None): "null"}
     return names.get(type(value), type(value).__name__)
 
 
-def _without_none(value: Any, *, text: bool = False) -> Any:
-    """Return a value without nulls, as the API server does, and with text where text is required."""
+def _without_none(value: object, *, text: bool = False) -> Any:
+    """Return a value without nulls, as the API server does, and with text in maps that require it."""
     if isinstance(value, dict):
         return {
             key: _without_none(item, text=key in _TEXT_MAPS) if not text else _as_text(item)
@@ -218,7 +218,7 @@ def _without_none(value: Any, *, text: bool = False) -> Any:
     return value
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(value: object) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, (int, float)) else value

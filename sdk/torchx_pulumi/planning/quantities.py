@@ -8,7 +8,7 @@ from torchx_pulumi.model.job_spec import ResourceSpec
 from torchx_pulumi.model.labels import EFA, GPU
 
 DEFAULT_PORT = 29500
-"""Port of PyTorch's rendezvous, used where no role has a port."""
+"""Port of PyTorch's rendezvous, used if no role has a port."""
 
 
 def cpu_milli(cores: float, *, reserved_milli: int = 0) -> str:

@@ -40,7 +40,7 @@ class TypedReader:
         """Add a problem."""
         self.problems.append(Problem(path, message, rule=rule))
 
-    def read(self, kind: type[T], value: Any, path: str) -> T:
+    def read(self, kind: type[T], value: object, path: str) -> T:
         """Return a dataclass of the fields that a value has; those that cannot be read are problems."""
         given = self.fields_of(kind, value, path)
         if given is None:
@@ -61,7 +61,7 @@ class TypedReader:
         """Return the path of a field, in the user's spelling."""
         return join(path, name)
 
-    def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
+    def fields_of(self, kind: type, value: object, path: str) -> Mapping[str, Any] | None:
         """Return field names and untyped values, or None if the value is refused; other names are ignored."""
         if isinstance(value, FieldValues):
             return value
@@ -75,8 +75,8 @@ class TypedReader:
         """Return the value of a required field that is absent."""
         return self.value(hint, None, path)
 
-    def value(self, hint: Any, value: Any, path: str) -> Any:
-        """Return a value of a type; the empty value and a problem where it is of another type."""
+    def value(self, hint: Any, value: object, path: str) -> Any:
+        """Return a value of a type, or the empty value, and a problem, if it is of another type."""
         origin, parameters = get_origin(hint), get_args(hint)
         if hint is Any:
             return value
@@ -95,23 +95,23 @@ class TypedReader:
             return self.choice(hint, value, path)
         return {str: self.text, int: self.whole, float: self.number, bool: self.flag}[hint](value, path)
 
-    def text(self, value: Any, path: str) -> str:
+    def text(self, value: object, path: str) -> str:
         """Return a text."""
         return value if is_text(value) else self.other(str, path, f"{found(value)}, must be text")
 
-    def whole(self, value: Any, path: str) -> int:
+    def whole(self, value: object, path: str) -> int:
         """Return a whole number."""
         return value if is_int(value) else self.other(int, path, f"{amount(value)}, must be a whole number")
 
-    def number(self, value: Any, path: str) -> float:
+    def number(self, value: object, path: str) -> float:
         """Return a finite number."""
         return value if is_number(value) else self.other(float, path, f"{amount(value)}, must be a number, or unset")
 
-    def flag(self, value: Any, path: str) -> bool:
+    def flag(self, value: object, path: str) -> bool:
         """Return a truth value."""
         return value if isinstance(value, bool) else self.other(bool, path, f"{amount(value)}, must be true or false")
 
-    def choice(self, kind: type[Enum], value: Any, path: str) -> Any:
+    def choice(self, kind: type[Enum], value: object, path: str) -> Any:
         """Return a member of an enum, given as one or by its value."""
         try:
             return kind(value)
@@ -119,7 +119,7 @@ class TypedReader:
             words = " or ".join(str(member.value) for member in kind)
             return self.other(kind, path, f"{found(value)}, must be {words}")
 
-    def items(self, hint: Any, value: Any, path: str) -> Sequence[Any]:
+    def items(self, hint: Any, value: object, path: str) -> Sequence[Any]:
         """Return a list or tuple with items of one type, in the type of sequence that was given."""
         if not is_list(value):
             hint_text = "; put the text into a list" if isinstance(value, str) else ""
@@ -128,7 +128,7 @@ class TypedReader:
         items = [self.item(hint, item, f"{path}[{index}]") for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
 
-    def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
+    def mapping(self, hint: Any, value: object, path: str) -> Mapping[str, Any]:
         """Return a mapping of texts to values of one type. Keys of free-form mappings are not checked."""
         if not isinstance(value, Mapping):
             self.refuse(path, f"{typed(value)}, must be a mapping of names to {_PLURALS.get(hint, 'mappings')}")
@@ -144,7 +144,7 @@ class TypedReader:
                 self.refuse(place, "is the key of a mapping, must be text")
         return made
 
-    def item(self, hint: Any, value: Any, path: str) -> Any:
+    def item(self, hint: Any, value: object, path: str) -> Any:
         """Return a value of a list or mapping. Its text may be a secret, so that no message repeats it."""
         if hint is not str:
             return self.value(hint, value, path)
@@ -206,7 +206,7 @@ def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """Return a scalar as YAML and JSON write it.
 
     >>> [as_text(value) for value in ("a", 2.0, 0.5, True, 10**20)]
@@ -217,7 +217,7 @@ def as_text(value: Any) -> str:
     return str(whole_numbers(value.value if isinstance(value, Enum) else value))
 
 
-def whole_numbers(value: Any) -> Any:
+def whole_numbers(value: object) -> Any:
     """Return a value with integers in place of floats without a fraction, as other languages write them.
 
     >>> whole_numbers({"a": [2.0, (0.5,)]}), whole_numbers("2.0")

@@ -43,5 +43,5 @@ def object_bytes(
     return size
 
 
-def _bytes(value: Any) -> int:
+def _bytes(value: object) -> int:
     return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass"))

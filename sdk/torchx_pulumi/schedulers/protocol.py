@@ -82,7 +82,7 @@ class Variant:
     """Value of the option that chooses it. Stored with each run."""
     job_object: Kind
     """Kind of the object that stands for the run."""
-    render: Callable[[JobPlan[Any]], list[Manifest]]
+    render: Callable[[JobPlan], list[Manifest]]
     """Render the objects of a plan, the job object first. The same plan gives the same bytes."""
     observe: Observe
     """Read the objects of a run, by namespace and job name."""
@@ -91,16 +91,16 @@ class Variant:
     describe: Callable[[Evidence], str | None] = lambda _evidence: None
     """Return the statement of the scheduler's own objects about a run in one line. None: reason and pods say it all."""
     replica_messages: Mapping[Reason, str] = field(default_factory=dict)
-    """Reason -> message of a replica without a pod, where the general one does not fit."""
+    """Reason -> message of a replica without a pod, if the general one does not fit."""
     diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
     """Yield why a run waits or failed by the scheduler's own objects. Pods are diagnosed for all schedulers."""
-    pod_name: Callable[[JobPlan[Any], TaskPlan, int], str]
+    pod_name: Callable[[JobPlan, TaskPlan, int], str]
     """Name the pod of a replica, by its task and its place in the task, from 0."""
     fixed_pod_names: bool = True
     """Pods have exactly these names. False: a controller adds to them, and logs are read from the observed pod."""
-    service: Callable[[JobPlan[Any]], str] = lambda _plan: ""
+    service: Callable[[JobPlan], str] = lambda _plan: ""
     """Name the headless Service. Empty: the run has none."""
-    pod_groups: Callable[[JobPlan[Any], Sequence[RolePlan], str], list[str]] = lambda _plan, _roles, _uid: []
+    pod_groups: Callable[[JobPlan, Sequence[RolePlan], str], list[str]] = lambda _plan, _roles, _uid: []
     """Name the PodGroups of some roles; the last argument is the uid of the job object."""
     pod_groups_by_uid: bool = False
     """The controller puts the uid of the job object into the names of PodGroups."""
@@ -111,7 +111,7 @@ class Variant:
     read_tasks: Callable[[Manifest], RoleTasks | None] = lambda _job_object: None
     """Return the tasks in a job object by the role's name in object names, or None for the layout `replica`."""
     kept_fields: tuple[str, ...] = ()
-    """Fields of the job object which, while a run is kept, keep the values that it was launched with."""
+    """Fields of the job object that keep the values of the launch while the run is kept."""
     companions: tuple[Kind, ...] = ()
     """Kinds of the objects that are created next to the job object and are not owned by it."""
     recorded_pods: Callable[[RunRecord], Expected] = lambda _run: None
@@ -132,7 +132,7 @@ class Variant:
         """Return whether pods are created by the launch and not by a controller."""
         return POD in self.companions
 
-    def rank0_host(self, plan: JobPlan[Any]) -> str:
+    def rank0_host(self, plan: JobPlan) -> str:
         """Name the host of rank 0, as the other replicas resolve it."""
         pod, service = self.pod_name(plan, plan.roles[0].tasks[0], 0), self.service(plan)
         return f"{pod}.{service}" if service else pod
@@ -200,7 +200,7 @@ class SchedulerBackend(Generic[OptionsT]):
     foreign_options: Mapping[str, str] = field(default_factory=dict)
     """Options of other schedulers that users try, and what to do instead."""
     discovered: Mapping[str, str] = field(default_factory=dict)
-    """Options that are read from the cluster where they are not given, and the text about it in their help."""
+    """Options that are read from the cluster if they are unset, and the text about it in their help."""
     variants: Mapping[str, Variant]
     """Variants by name, the default first."""
     variant_option: str | None = None
@@ -251,7 +251,7 @@ class SchedulerBackend(Generic[OptionsT]):
     place_of: Callable[[Observed], tuple[str, int] | None] = lambda _labels: None
     """Return the task of a pod and its place in the task, from 0, by its labels; None if they do not say."""
     tolerated: frozenset[str] = frozenset()
-    """Rules of `check_job` that give a warning here, where other schedulers refuse."""
+    """Rules of `check_job` that give a warning here, and a refusal for other schedulers."""
     resizes: bool = False
     """Fewer replicas are the same run."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchx_pulumi.model.options import Options
@@ -31,13 +31,13 @@ def scheduler_names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
-def find_backend(scheduler: str) -> SchedulerBackend[Any]:
+def find_backend(scheduler: str) -> SchedulerBackend:
     """Return the backend of a scheduler.
 
     Raises:
         KeyError: No scheduler of this name is registered.
     """
-    backend: SchedulerBackend[Any] = import_module(_MODULES[scheduler]).BACKEND
+    backend: SchedulerBackend = import_module(_MODULES[scheduler]).BACKEND
     return backend
 
 
@@ -46,7 +46,7 @@ def component_type(scheduler: str) -> str:
     return f"torchx:index:{find_backend(scheduler).component}"
 
 
-def backend_of(options: Options) -> SchedulerBackend[Any]:
+def backend_of(options: Options) -> SchedulerBackend:
     """Return the backend that options are for."""
     return find_backend(options.scheduler)
 

@@ -47,7 +47,7 @@ CHECK_BACKEND = "check the backend (option pulumi_backend, PULUMI_BACKEND_URL) a
 QUERY_TIMEOUT_S = 60.0
 
 NO_DEFAULT = "No Default Org Specified"
-"""Output of `pulumi org get-default` where the user's own account is the default."""
+"""Output of `pulumi org get-default` if the user's own account is the default."""
 
 NO_STACK = re.compile(r"no stack named|stack .* not found|failed to load checkpoint: .*\(code=NotFound\)")
 """Output of the CLI for a stack that does not exist, or that another user removed meanwhile."""
@@ -302,7 +302,7 @@ def organization_problems(backend: str, option: str | None) -> list[Problem]:
 
 
 def choose_place(options: Mapping[str, Any], stack: str) -> StackRef:
-    """Return a stack where run options keep stacks: their backend, project, organization and secrets provider.
+    """Return a stack in the place of run options: their backend, project, organization and secrets provider.
 
     Raises:
         InvalidJobError: As `choose_organization`.

@@ -157,8 +157,8 @@ def stack_lock(
 ) -> Iterator[HasTime | None]:
     """Acquire the lock of a stack in Pulumi's format, and yield None if another process holds it.
 
-    The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
-    what is yielded before it changes anything.
+    The lock is not checked for a second holder if one request takes longer than half of the limit: the caller asks
+    the yielded function before it changes anything.
     """
     folder, name, owner = lock_folder(place), f"{uuid.uuid4()}.json", this_process()
     if clear_locks(store, folder, owned.is_dead):

@@ -150,7 +150,7 @@ class CliStacks:
         Args:
             backend: Its URL, without credentials (`choose_backend`).
             organization: Organization of a Pulumi service. None: all that this user may see.
-            notice: Why the CLI is used where direct access is possible. None: it is not possible.
+            notice: Why the CLI is used in spite of possible direct access. None: it is not possible.
         """
         self.notice = notice
         self._backend = backend
@@ -189,7 +189,7 @@ class StoredStacks:
         Args:
             backend: URL of the backend, without credentials.
             store: Its files.
-            cli: Answers where the store finds nothing or fails. None: errors are raised.
+            cli: Answers if the store finds nothing or fails. None: errors are raised.
         """
         self.notice: str | None = None
         self.reads_at_once = store.reads_at_once

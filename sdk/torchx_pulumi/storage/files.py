@@ -105,7 +105,7 @@ def replacing(
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write a JSON file atomically, for its owner only; see `replacing`. Missing folders are created.
 
     Raises:

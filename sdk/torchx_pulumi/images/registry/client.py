@@ -284,7 +284,7 @@ class RegistryClient:
         """Return the pools for a URL: each proxy and each choice of certificates has its own.
 
         Raises:
-            ImageError: The proxy of the environment is not valid, or there are no authorities where it names some.
+            ImageError: The proxy of the environment is not valid, or its file of authorities does not exist.
         """
         import certifi
 

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torchx_pulumi.images.content.hashing import in_home
@@ -57,8 +57,9 @@ def login_of(registry: str) -> RegistryLogin | None:
             # docker-py would only warn, and fail later with a less clear message.
             raise FileNotFoundError(f"docker-credential-{helper} is not on PATH")
         found = config.resolve_authconfig(key)
-        login = login_in(found) if found else None
-        if login is not None and not all(isinstance(each or "", str) for each in astuple(login)):
+        entry = {str(name).lower(): value for name, value in found.items()} if found else {}
+        user, password, token = (entry.get(name) for name in ("username", "password", "identitytoken"))
+        if not all(isinstance(each or "", str) for each in (user, password, token)):
             raise TypeError("user, password and token must be texts")
     # docker-py expects what Docker writes, and no other types.
     except (DockerException, OSError, ValueError, LookupError, *_OTHER_TYPES, subprocess.SubprocessError) as error:
@@ -66,15 +67,7 @@ def login_of(registry: str) -> RegistryLogin | None:
             f"credentials of registry {registry}: Docker's configuration or its credential helper failed: {error}; "
             f"see DOCKER_CONFIG or ~/.docker/config.json, then `docker login {registry}`"
         ) from error
-    return login
-
-
-def login_in(entry: Any) -> RegistryLogin:
-    """Return the credentials of an entry of Docker's configuration as docker-py returns it."""
-    read = {str(name).lower(): value for name, value in entry.items()}
-    return RegistryLogin(
-        user=read.get("username"), password=read.get("password"), identity_token=read.get("identitytoken")
-    )
+    return RegistryLogin(user=user, password=password, identity_token=token) if found else None
 
 
 def _has_credentials() -> bool:

@@ -27,7 +27,7 @@ def login_of_pod(reference: Reference, *, folder: str | None = None, cluster: Re
 
     Args:
         reference: The repository.
-        folder: Folder of the service account's files. None: where Kubernetes puts them.
+        folder: Folder of the service account's files. None: that of Kubernetes.
         cluster: The cluster. None: the pod's own.
     """
     folder = folder or POD_FOLDER
@@ -60,7 +60,7 @@ def login_of_pod(reference: Reference, *, folder: str | None = None, cluster: Re
 
 
 def _own_cluster(folder: str) -> Reader:
-    """Return the cluster of this pod, also where the pod has a kubeconfig of another one."""
+    """Return the cluster of this pod, also if the pod has a kubeconfig of another one."""
     config = pod_config(folder)
     config["contexts"][0]["name"] = config["current-context"] = "pod"
     return KubernetesCluster.connect(json.dumps(config))

@@ -31,7 +31,7 @@ def push_image(
     """Push the blobs of an image that a repository lacks, then its manifest.
 
     Layers of the base are mounted from its repository if it is in the same registry, otherwise copied as a stream.
-    An upload of more than 16 MiB that was interrupted continues where the registry allows it.
+    An interrupted upload of more than 16 MiB continues if the registry allows it.
 
     Args:
         client: Sends the requests.

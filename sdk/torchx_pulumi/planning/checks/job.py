@@ -200,7 +200,8 @@ def _check_mounts(path: str, mounts: Sequence[MountSpec]) -> Iterator[Problem]:
             known = ", ".join(MOUNT_KINDS)
             yield Problem(where, f"is of unknown kind {shown(mount.kind)}, must be {known}", rule="mount")
             continue
-        yield from (check_object_name if mount.kind == "secret" else check_text)(f"{where}.src", mount.src)
+        check_source = check_object_name if mount.kind == "secret" else check_text
+        yield from check_source(f"{where}.src", mount.src)
         if mount.kind in ("bind", "device") and ".." in mount.src.split("/"):
             yield Problem(f"{where}.src", f"{found(mount.src)}, must not contain '..'")
         yield from check_text(f"{where}.dst", mount.dst)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
@@ -41,7 +40,7 @@ from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 def _variant(
     api: AppWrapperVersion,
     kind: Kind,
-    render: Callable[[JobPlan[Any]], Manifest],
+    render: Callable[[JobPlan], Manifest],
     kept_fields: tuple[str, ...],
     *,
     cancelled_phases: frozenset[str],

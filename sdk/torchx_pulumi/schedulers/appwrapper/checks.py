@@ -66,10 +66,10 @@ def _check_version(options: MCADOptions) -> Iterator[Problem]:
 
 
 def check_mcad_launch(
-    spec: JobSpec, options: MCADOptions, app_id: object, _tasks: Mapping[str, int]
+    spec: JobSpec, _options: MCADOptions, app_id: object, _tasks: Mapping[str, int]
 ) -> Iterator[Problem]:
     """Check the rules for job and options together."""
-    yield from check_mcad_app_id(app_id, options)
+    yield from check_mcad_app_id(app_id)
     for index, role in enumerate(spec.roles):
         if role.min_replicas is not None and role.min_replicas != role.num_replicas:
             yield Problem(
@@ -79,7 +79,7 @@ def check_mcad_launch(
             )
 
 
-def check_mcad_app_id(app_id: object, _options: MCADOptions) -> Iterator[Problem]:
+def check_mcad_app_id(app_id: object) -> Iterator[Problem]:
     """Check an app id, which names the AppWrapper, a label, and the Service by which replicas find each other."""
     if not is_text(app_id) or not names.is_service_name(app_id):
         yield Problem(

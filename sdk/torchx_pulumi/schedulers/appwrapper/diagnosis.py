@@ -38,7 +38,7 @@ REPLICA_MESSAGES: Final[Mapping[Reason, str]] = {
     Reason.WAITING_IN_QUEUE: "the AppWrapper has not been dispatched yet",
     Reason.CANCELLED: "the job was deleted; the pod is gone",
 }
-"""Reason -> message of a replica without an observed pod, where an AppWrapper has its own."""
+"""Reason -> message of a replica without an observed pod, if an AppWrapper has its own."""
 
 WAITING: Final = (JobState.PENDING, JobState.SUBMITTED)
 

@@ -37,7 +37,7 @@ def app_wrapper_bytes(plan: JobPlan[MCADOptions]) -> int:
         return object_bytes(
             plan, render_mcad_v1beta2, lambda one: _pods(one["spec"]["components"], "template"), POD_STATUS_BYTES
         )
-    # MCAD writes the numbers of pods only, and more where it waits for pods that no node has room for.
+    # MCAD writes the numbers of pods only, and more if it waits for pods that no node has room for.
     return object_bytes(
         plan, render_mcad, lambda one: _pods(one["spec"]["resources"]["GenericItems"], "generictemplate"), 0
     )

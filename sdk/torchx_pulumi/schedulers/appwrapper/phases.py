@@ -191,7 +191,7 @@ def _pod_templates(observed: Observed) -> tuple[Observed, ...]:
 
 
 def _last_condition(status: Observed, *times: str) -> Observed:
-    """Return the condition that changed last; the last in the list where several did."""
+    """Return the condition that changed last; of several, the last in the list."""
     conditions = items_at(status, "conditions")
     newest = latest(_time_of(condition, *times) for condition in conditions)
     return next((one for one in reversed(conditions) if _time_of(one, *times) == newest), {})

@@ -34,7 +34,7 @@ def render_mcad_v1beta2(plan: JobPlan[MCADOptions]) -> Manifest:
     wrapped = [*render_pod_groups(plan), render_service(plan)]
     pods = [{"podSets": [{"replicas": 1, "path": "template"}], "template": pod} for pod in render_pods(plan)]
     spec: dict[str, Any] = {"components": [*({"template": template} for template in wrapped), *pods]}
-    # Only where it is true: the operator drops a false when it writes the object, and `up` would see a change for ever.
+    # Only if it is true: the operator drops a false when it writes the object, and `up` would see a change for ever.
     # Under Kueue it is Kueue that says when the job runs.
     if plan.options.suspend and plan.options.local_queue is None:
         spec["suspend"] = True

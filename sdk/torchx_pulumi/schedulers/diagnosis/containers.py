@@ -79,7 +79,7 @@ REASONS: Final = {
     "ErrImageNeverPull": PullError("it is not on the node, and imagePullPolicy Never forbids pulling it"),
     "RegistryUnavailable": UNREACHABLE,
 }
-"""The kubelet's waiting reason -> the error, where the reason alone tells it."""
+"""The kubelet's waiting reason -> the error, if the reason alone tells it."""
 
 
 def find_pull_error(reason: str, message: str) -> PullError | None:

@@ -39,7 +39,7 @@ class ObservedObjects:
     pods: Sequence[Manifest] | None = None
     """None: not read, or the credentials may not read pods. With `rows`, some of them."""
     rows: Mapping[str, PodRow] | None = None
-    """All pods in short, by name, where there are too many to read each. None: `pods` has all."""
+    """All pods in short, by name, if there are too many to read each. None: `pods` has all."""
     version: str | None = None
     """`metadata.resourceVersion` of the list of pods, if known."""
     listed: bool = True

@@ -95,7 +95,7 @@ REPLICA_REASONS: Final[Mapping[Reason, Reason]] = {
     Reason.INIT_FAILED: Reason.EXIT_CODE,
     Reason.SIDECAR_FAILED: Reason.EXIT_CODE,
 }
-"""Reason of a problem -> reason of the replica, where stack outputs have the more general one."""
+"""Reason of a problem -> reason of the replica, if stack outputs have a more general one."""
 
 
 def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem]]:

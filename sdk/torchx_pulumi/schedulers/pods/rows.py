@@ -20,7 +20,7 @@ MOST_WHOLE: Final = 500
 """Pods of a run up to which each is read as a whole."""
 
 MOST_FAILED: Final = 200
-"""Failed pods that are read as a whole where a run has more pods."""
+"""Failed pods that are read as a whole if a run has more pods."""
 
 OF_EACH: Final = 8
 """Other pods that are read as a whole, of those with the same word in the column STATUS."""

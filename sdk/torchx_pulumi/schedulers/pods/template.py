@@ -19,7 +19,7 @@ SHM_VOLUME = "dshm"
 """Memory-backed /dev/shm: the default of 64 MB is too small for PyTorch's data loaders."""
 
 
-def render_pod_template(plan: JobPlan[Any], role: RolePlan, task: TaskPlan) -> Manifest:
+def render_pod_template(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:
     """Render metadata and spec of a replica's pod.
 
     Raises:
@@ -41,7 +41,7 @@ def render_pod_template(plan: JobPlan[Any], role: RolePlan, task: TaskPlan) -> M
     return template
 
 
-def _pod_spec(plan: JobPlan[Any], role: RolePlan, task: TaskPlan) -> Manifest:
+def _pod_spec(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:
     container = {
         "name": task.name,
         "image": role.image,
@@ -95,8 +95,8 @@ def new_object(kind: Kind, metadata: Manifest, spec: Manifest) -> Manifest:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
-def job_metadata(plan: JobPlan[Any]) -> Manifest:
-    """Render the metadata of the job object; labels and annotations only where there are some."""
+def job_metadata(plan: JobPlan) -> Manifest:
+    """Render the metadata of the job object, with labels and annotations if there are any."""
     metadata: Manifest = {"name": plan.job_name, "namespace": plan.namespace}
     if plan.options.labels:
         metadata["labels"] = dict(plan.options.labels)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, TaskPlan
@@ -51,7 +49,7 @@ IMMUTABLE_JOB_FIELDS = (
 """Fields that Volcano's webhook `jobs/admission/admit_job.go` does not let a client change."""
 
 
-def _pod_name(plan: JobPlan[Any], task: TaskPlan, position: int) -> str:
+def _pod_name(plan: JobPlan, task: TaskPlan, position: int) -> str:
     return pod_name(plan.job_name, task.name, position)
 
 
@@ -101,7 +99,7 @@ JOB = Variant(
     read_tasks=_read_tasks,
     kept_fields=IMMUTABLE_JOB_FIELDS,
     listed_with_pods=False,
-    # An abort ends in Aborted, which is CANCELLED anyway, or where the job had a TerminateJob policy in this phase.
+    # An abort ends in Aborted, which is CANCELLED anyway, or with a TerminateJob policy of the job in this phase.
     cancelled_phases=frozenset({"Aborted", "Terminated"}),
     control=CONTROL,
 )

@@ -1,4 +1,4 @@
-"""Abort and resume a Volcano Job: by a Command, or by its status where Commands may not be created."""
+"""Abort and resume a Volcano Job: by a Command, or by its status if Commands may not be created."""
 
 from __future__ import annotations
 
@@ -54,14 +54,6 @@ def status_after(action: str, job: Manifest, uid: str) -> dict[str, Any] | None:
     return {**status, **retries, "state": {**state, "phase": phase}}
 
 
-def not_allowed(action: str) -> str:
-    """Return what to do where the credentials may write neither a Command nor the status of the job."""
-    return (
-        f"{action} needs one of these permissions: create commands.bus.volcano.sh, patch jobs/status.batch.volcano.sh, "
-        "or update jobs/status.batch.volcano.sh. `torchx-pulumi delete` needs none of them"
-    )
-
-
 class VolcanoControl:
     """Suspends and resumes Volcano Jobs; see `protocol.Control`."""
 
@@ -82,7 +74,7 @@ CONTROL: Final = VolcanoControl()
 
 
 def _request(cluster: Cluster, action: str, namespace: str, name: str, uid: str) -> None:
-    """Create a Command, or change the job's status where that is not allowed: the controller acts on both."""
+    """Create a Command, or change the job's status if that is not allowed: the controller acts on both."""
     try:
         cluster.create(VOLCANO_COMMAND, namespace, command(action, namespace, name, uid))
     except ClusterError as error:
@@ -108,7 +100,12 @@ def _change_phase(cluster: Cluster, action: str, namespace: str, name: str, uid:
             cluster.write_status(VOLCANO_JOB, namespace, {**job, "status": status}, whole=whole)
         except ClusterError as error:
             if error.reason == "Forbidden" and whole:
-                raise ClusterError(f"{refused}. {not_allowed(action)}", reason="Forbidden") from error
+                raise ClusterError(
+                    f"{refused}. {action} needs one of these permissions: create commands.bus.volcano.sh, patch "
+                    "jobs/status.batch.volcano.sh, or update jobs/status.batch.volcano.sh. `torchx-pulumi delete` "
+                    "needs none of them",
+                    reason="Forbidden",
+                ) from error
             if error.reason == "Forbidden":
                 whole = True
             elif error.reason != "Conflict":

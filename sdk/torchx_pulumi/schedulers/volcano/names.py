@@ -59,7 +59,7 @@ def room_for_hosts(tasks: Mapping[str, int]) -> int:
 
 
 def name_tail(tasks: Mapping[str, int]) -> int:
-    """Return the characters that a job's name must leave free: those of pod names, and more where hosts need room."""
+    """Return the characters that a job's name must leave free: those of pod names, or more if hosts need room."""
     return max(longest_tail(tasks), MAX_LABEL - room_for_hosts(tasks))
 
 

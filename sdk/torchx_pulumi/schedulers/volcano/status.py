@@ -66,8 +66,8 @@ def read_volcano(
         pods: Its observed pods. Replicas without one are read from the counts that the job itself has. None: pods may
             not be read.
         pod_group: Its observed PodGroup, which says why a gang waits.
-        rows: All pods in short, by name, where `pods` has only some. Times are then those of the job, except that
-            `started_at` is earlier where a pod of `pods` started earlier. None: `pods` has all.
+        rows: All pods in short, by name, if `pods` has only some. Times are then those of the job, except that
+            `started_at` is earlier if a pod of `pods` started earlier. None: `pods` has all.
     """
     if job is None:
         return JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND)
@@ -173,7 +173,7 @@ def _was_placed(pod_group: Observed | None, pods: Sequence[Observed]) -> bool:
 
 
 def _absent(pods: Sequence[Observed], expected: Mapping[str, Sequence[str]]) -> list[tuple[str, int, str]]:
-    """Return role, replica id and pod of each expected replica without a pod; empty where `expected` is out of date."""
+    """Return role, replica id and pod of each expected replica without a pod; empty if `expected` is out of date."""
     present = {text_at(pod, "metadata", "name") for pod in pods}
     if not present <= {pod for names in expected.values() for pod in names}:
         return []

@@ -98,7 +98,11 @@ def _unseen(
     state: JobState,
 ) -> Iterator[ReplicaStatus]:
     """Yield the replicas of a task whose pods were not observed."""
-    counts = counted_phases(job, task.name)
+    counted = mapping_at(job, "status", "taskStatusCount", task.name, "phase")
+    # Phases that a pod cannot have are left out.
+    counts = Counter(
+        {phase: min(count, MAX_TASK_REPLICAS) for phase in POD_PHASES if (count := number_at(counted, phase) or 0) > 0}
+    )
     if task.count == 1 and len(counts) > 1:
         # Two phases of one pod: the counts are of several moments.
         counts = Counter()
@@ -110,11 +114,3 @@ def _unseen(
         outcome = POD_PHASES[phases[place]] if place < len(phases) else without_pod(state, POD_PHASES["Pending"])
         pod = task.pod_name(position) if is_certain else None
         yield ReplicaStatus(id=first + position, pod=pod, state=outcome[0], reason=outcome[1])
-
-
-def counted_phases(job: Observed | None, task: str) -> Counter[str]:
-    """Return how many pods of a task a job counts in each phase, without phases that a pod cannot have."""
-    counted = mapping_at(job, "status", "taskStatusCount", task, "phase")
-    return Counter(
-        {phase: min(count, MAX_TASK_REPLICAS) for phase in POD_PHASES if (count := number_at(counted, phase) or 0) > 0}
-    )
