@@ -59,7 +59,7 @@ def test_a_large_gang_keeps_its_uid_changes_nothing_and_leaves_nothing(
     uid, name = project.output("uid"), project.output("job_name")
     assert uid == job_of(look, project)["metadata"]["uid"]
     eventually(lambda: phase(look, project) == "Running")
-    for step in (project.refresh, project.up):
+    for step in (project.up, project.refresh, project.up):
         assert changes(step()).keys() == {"unchanged"}
     assert project.output("uid") == uid
     assert project.output("observed")["state"] == "RUNNING"
