@@ -101,7 +101,6 @@ def test_the_stack_of_a_program(make_project: Any, namespace: str, look: Kuberne
         look.delete(VOLCANO_JOB, namespace, project.output("job_name"))
         time.sleep(2)
         assert project.output("state") == "SUCCEEDED"
-        project.run(*NO_CHANGE)
         project.up()
         project.run(*NO_CHANGE)
         assert project.output("state") == "SUCCEEDED"
