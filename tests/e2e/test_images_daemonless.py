@@ -33,7 +33,7 @@ from tools.local_registry import LocalRegistry, registry_program
 pytestmark = pytest.mark.e2e
 
 OTHER = "arm64" if architecture() == "amd64" else "amd64"
-LARGE_BYTES = int(float(os.environ.get("TORCHX_PULUMI_LARGE_IMAGE_GB", "0.3")) * 1e9)
+LARGE_BYTES = int(float(os.environ.get("TORCHX_PULUMI_LARGE_IMAGE_GB", "0.15")) * 1e9)
 """Size of the large file; `make e2e-extended` sets 6 GB."""
 LIMIT_MB = 100.0
 """Memory that a push may take, whatever the size."""
