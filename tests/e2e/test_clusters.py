@@ -166,6 +166,7 @@ def powerless(kubeconfig: Path, namespace: str) -> dict[str, str]:
     return {"token": call("POST", f"{accounts}/bob/token", request)["status"]["token"]}
 
 
+@pytest.mark.extended
 def test_who_may_read_one_namespace_only_launches_and_deletes(
     user: Callable[..., TorchxCli], namespace: str, look: KubernetesCluster, kubeconfig: Path, tmp_path: Path
 ) -> None:

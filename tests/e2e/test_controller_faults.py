@@ -249,6 +249,7 @@ def test_a_burst_of_events_delays_nothing_and_takes_no_memory(world: World, caps
     assert len(controller.lines(first)) < 10
 
 
+@pytest.mark.extended
 def test_stacks_and_logs_on_s3(world: World, s3_backend: S3Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         **s3_backend.env,

@@ -101,13 +101,13 @@ def test_the_stack_of_a_program(make_project: Any, namespace: str, look: Kuberne
         look.delete(VOLCANO_JOB, namespace, project.output("job_name"))
         time.sleep(2)
         assert project.output("state") == "SUCCEEDED"
-        project.run(*NO_CHANGE)
         project.up()
         project.run(*NO_CHANGE)
         assert project.output("state") == "SUCCEEDED"
     assert "cannot" not in said.read_text()
 
 
+@pytest.mark.extended
 def test_the_stack_of_an_app_that_a_program_took_over(cli: TorchxCli, e2e_env: dict[str, str], namespace: str) -> None:
     (cli.folder / "mine.py").write_text(COMPONENT)
     with controller(cli.env, cli.folder, "--namespace", namespace):
@@ -125,6 +125,7 @@ def test_the_stack_of_an_app_that_a_program_took_over(cli: TorchxCli, e2e_env: d
         cli.ours("delete", handle)
 
 
+@pytest.mark.extended
 @pytest.mark.mcad
 def test_an_app_of_mcad_that_is_cancelled_and_one_that_ends(cli: TorchxCli, namespace: str) -> None:
     (cli.folder / "mine.py").write_text(COMPONENT)
@@ -157,7 +158,7 @@ def test_stacks_in_an_object_store(
     (s3_backend.bucket / ".pulumi/meta.yaml").write_text("version: 1\n")
     (tmp_path / "backend").symlink_to(s3_backend.bucket)
     world = World(root=tmp_path, url=s3_backend.url)
-    apps = [world.launch(f"train-{number}") for number in range(60)]
+    apps = [world.launch(f"train-{number}") for number in range(20)]
     with world.controller(timing=ControllerTiming()):
         for app in apps:
             world.phase(app, "Running", running=1)
@@ -172,7 +173,7 @@ def test_stacks_in_an_object_store(
         world.write(late)
         # Its job object points to it: the next regular listing comes after 30 s.
         eventually(lambda: world.state(late)[0] == "SUCCEEDED", timeout_s=20)
-    record_property("seconds", {"60 ends at once": round(took_s, 2)})
+    record_property("seconds", {"20 ends at once": round(took_s, 2)})
     # Nothing waited for the longest of the pauses between attempts.
     assert took_s < ControllerTiming().longest_retry_s
     assert not [*(s3_backend.bucket / ".pulumi/locks").rglob("*.json")]

@@ -133,10 +133,9 @@ def test_no_end_and_no_deletion_after_it_is_a_change_of_a_programs_stack(
     project.run(*NO_CHANGE, "--refresh")
     project.up("--refresh")
     assert job() is None
-    for step in (project.up, project.refresh):
-        step()
-        observed = project.output("observed")
-        assert (observed["state"], observed["source"]) == ("SUCCEEDED", "record")
+    project.refresh()
+    observed = project.output("observed")
+    assert (observed["state"], observed["source"]) == ("SUCCEEDED", "record")
     project.run(*NO_CHANGE)
     assert look.list(VOLCANO_JOB, project.namespace) == []
     assert look.list(POD, project.namespace) == []

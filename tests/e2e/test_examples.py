@@ -80,17 +80,6 @@ def test_yaml(example: StackProject, look: KubernetesCluster, image: str) -> Non
 
 
 @pytest.mark.parametrize("example", ["."], indirect=True)
-def test_an_app_file_of_the_examples(example: StackProject, look: KubernetesCluster, image: str) -> None:
-    app_file = example.root / "examples" / "appdef" / "hello.yaml"
-    app_file.write_text(app_file.read_text().replace("busybox:1.36", image))
-    options = {"queue": "default", "namespace": example.namespace}
-    example.configure(appFile="examples/appdef/hello.yaml", options=options)
-    example.up()
-    app_id = example.output("app_id")
-    assert len(logs_of(look, example, app_id)) == 2
-
-
-@pytest.mark.parametrize("example", ["."], indirect=True)
 def test_the_example_stacks_can_be_previewed(example: StackProject) -> None:
     for name, shown in (("component", "my-train"), ("appfile", "hello"), ("mcad", "hello")):
         example.run("stack", "init", f"example-{name}")

@@ -102,7 +102,7 @@ with get_runner() as runner:
 """Another process, which launches it."""
 
 
-@pytest.mark.parametrize("builder", ["docker", "registry"])
+@pytest.mark.parametrize("builder", ["registry", pytest.param("docker", marks=pytest.mark.extended)])
 def test_what_one_process_planned_or_built_another_one_launches(
     builder: str,
     daemon: str,

@@ -324,6 +324,7 @@ def test_an_interrupted_up_cleans_up_after_itself(state: Path, stop: signal.Sign
     assert_nothing_left(layout)
 
 
+@pytest.mark.extended
 def test_what_a_killed_up_leaves_is_cleared_by_the_next(state: Path) -> None:
     layout = Layout.of("killed")
     command = [sys.executable, "-m", "tools.local_cluster", "up", "--name", "killed"]

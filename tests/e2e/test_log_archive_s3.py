@@ -41,6 +41,7 @@ def test_logs_are_written_listed_and_read(archive: Archive, s3_backend: S3Backen
     assert [path.partition(JOB.uid)[0] for path in paths] == ["team/logs/default/train/"] * 2
 
 
+@pytest.mark.extended
 def test_a_large_log_is_uploaded_in_parts(archive: Archive, s3_backend: S3Backend) -> None:
     made = random.Random(1)
     lines = [(number * 10**6, made.randbytes(1000).hex()) for number in range(20_000)]

@@ -132,8 +132,6 @@ HOSTS_OWN = "an unhandled error occurred: program exited with non-zero exit code
 def test_a_mistake_is_one_message_and_leaves_nothing(stack: StackProject, look: KubernetesCluster) -> None:
     config: dict[str, Any] = {"appFile": "app.yaml", "options": options(stack)}
     write_app(stack, app())
-    stack.configure(**{**config, "options": options(stack, quue="x")})
-    refused(stack, look, "options.quue: is unknown")
     stack.configure(**{**config, "options": options(stack, queue="no-such-queue")})
     refused(stack, look, "no-such-queue")
     stack.configure(**config)

@@ -139,7 +139,10 @@ def test_the_runner_launches_once_knows_the_app_again_cancels_and_forgets_it(
     assert look.list(KINDS[scheduler], namespace) == []
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize(
+    "scheduler",
+    ["pulumi_volcano", pytest.param("pulumi_mcad", marks=[pytest.mark.mcad, pytest.mark.extended])],
+)
 def test_a_failed_app_says_why_also_when_its_object_is_gone(
     scheduler: str, cli: TorchxCli, namespace: str, busybox: str, look: KubernetesCluster, kubeconfig: Path
 ) -> None:
