@@ -1,8 +1,6 @@
 // The table of apps. The server writes its rows; later ones come from the stream, through the same columns.
 const body = document.querySelector("#apps tbody");
 const headings = [...document.querySelectorAll("#apps th")];
-const ENDED = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
-const STATES = ["RUNNING", "PENDING", "SUBMITTED", "FAILED", "UNKNOWN", "SUCCEEDED", "CANCELLED", "UNSUBMITTED"];
 const AGE = 4, CHANGED = 5;
 const records = new Map();
 const inputs = Object.fromEntries(["search", "queue", "user", "age"].map((id) => [id, document.getElementById(id)]));

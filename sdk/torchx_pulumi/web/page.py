@@ -84,7 +84,7 @@ def live_page(
         now: Time of reading, aware.
     """
     style = part("page.css") + part("live.css", HERE)
-    code = script(part("shared.js"), *(part(name, HERE) for name in SCRIPTS))
+    code = script(*map(part, ("shared.js", "pictures.js", "overview.js")), *(part(name, HERE) for name in SCRIPTS))
     allowed = policy(*LIVE_RULES, style=style, code=code)
     shown = sorted(apps, key=_place)
     page = Template(part("live.html", HERE)).substitute(
