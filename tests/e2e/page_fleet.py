@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from playwright.sync_api import Browser, Page, expect
 from torchx_pulumi.cli.main import main
-from torchx_pulumi.controller.live_fleet import live_id
+from torchx_pulumi.controller.live_fleet import LiveApp, live_id
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.stack_state.checkpoint import StackApp
@@ -134,6 +134,35 @@ def replicas(one: Launch) -> dict[str, Any]:
     ]  # fmt: skip
     counts = {state: states.count(state) for state in dict.fromkeys(states)}
     return {"counts": counts, "replicas": listed, "omitted": one.replicas - len(listed)}
+
+
+ATTEMPTS = {1: [(0.0, 1.0)], 2: [(0.0, 0.4), (0.46, 1.0)], 3: [(0.0, 0.2), (0.24, 0.6), (0.62, 1.0)]}
+"""Number of attempts to the beginning and the end of each, as parts of the time since the start."""
+
+
+def runs_of(live: LiveApp) -> dict[str, Any]:
+    """Return the runs of an app, with the attempts of its first replica."""
+    now = datetime.now(timezone.utc)
+    row = live.row(now)
+    start, end = row.started_at, row.finished_at
+    took = (end or now) - (start or now)
+    attempts = [
+        {
+            "role": "trainer", "replica": 0, "attempt": number, "container": "main", "pod": f"{row.name}-trainer-0",
+            "default": True, "init": False, "running": last == 1 and end is None, "archived": last < 1,
+            "complete": True, "exit_code": None if last == 1 and end is None else 137,
+            "started_at": format_time(start + took * first),
+            "finished_at": None if last == 1 and end is None else format_time(start + took * last),
+        }
+        for number, (first, last) in enumerate(ATTEMPTS[row.attempt], 1)
+        if start is not None
+    ]  # fmt: skip
+    run = {
+        "uid": live.app.uid, "current": True, "archived": True, "state": row.state.value, "reason": row.reason,
+        "attempt": row.attempt, "started_at": start and format_time(start), "finished_at": end and format_time(end),
+        "attempts": attempts[::-1], "omitted": 0,
+    }  # fmt: skip
+    return {"runs": [run], "updates": [], "notes": []}
 
 
 def tracked(now: datetime) -> list[TrackedApp]:

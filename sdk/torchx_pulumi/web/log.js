@@ -83,17 +83,20 @@ function flush() {
     log.characters -= block.characters;
     log.dropped += block.lines;
   }
-  if (log.pinned) logBox.scrollTop = logBox.scrollHeight;
   showEnd();
   showFound();
+  toEnd();
+}
+function toEnd() {
+  if (log.pinned) logBox.scrollTop = logBox.scrollHeight;
 }
 const isFound = (text) => !log.find || text.toLowerCase().includes(log.find);
 const found = (texts) => texts.filter(isFound).map((text) => `${text}\n`).join("");
 function findAgain() {
   log.find = logInput("find").value.toLowerCase();
   for (const block of log.blocks) block.element.textContent = found(block.texts);
-  if (log.pinned) logBox.scrollTop = logBox.scrollHeight;
   showFound();
+  toEnd();
 }
 function showFound() {
   const count = (sum, block) => sum + (block.note ? 0 : block.texts.filter(isFound).length);
@@ -297,13 +300,14 @@ function closeLog() {
   if (logBox) clearLog();
 }
 if (logBox) {
+  new ResizeObserver(toEnd).observe(logBox);
   logBox.addEventListener("scroll", () => {
     log.pinned = logBox.scrollHeight - logBox.scrollTop - logBox.clientHeight < 24;
     showEnd();
   });
   logInput("end").addEventListener("click", () => {
     log.pinned = true;
-    logBox.scrollTop = logBox.scrollHeight;
+    toEnd();
     logBox.focus();
   });
   logInput("replica").addEventListener("change", () => { showLogRuns(); startLog(); });

@@ -41,7 +41,7 @@ function roleSection(role, action, width) {
     stateGrid(role, width),
     role.replicas.length ? replicas(role, action) : "",
     role.omitted ? make("p", { class: "quiet" }, `${role.omitted} more that have not failed are not listed`) : "",
-    facts([["Replicas", countsText(role)], ["Least", role.min_replicas && String(role.min_replicas)],
+    facts([["Least", role.min_replicas && String(role.min_replicas)],
       ["Each", amounts(role.resource || {})], ["Image", role.image], ["Digest", role.digest]]));
 }
 
@@ -59,7 +59,9 @@ document.addEventListener("click", (event) => {
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 });
 
-function headline(app) { return make("p", {}, stateOf(app.state), app.reason ? ` ${app.reason}` : ""); }
+function headline(app) {
+  return make("p", {}, stateOf(app.state), app.reason.toUpperCase() === app.state ? "" : ` ${app.reason}`);
+}
 
 // What is known of an app, below its headline. `action` returns the element at the end of a replica's row.
 function overview(app, { action, run } = {}) {

@@ -104,7 +104,8 @@ function stateGrid(role, width) {
   const rows = Math.ceil(count / columns);
   const more = role.wanted > count ? `; ${role.wanted - count} more are not drawn` : "";
   return make("figure", { class: "grid" }, picture(`${role.wanted} replicas: ${countsText(role)}${more}`,
-    { width: columns * SQUARE, height: rows * SQUARE }, ...squares));
+    { width: columns * SQUARE, height: rows * SQUARE }, ...squares),
+    make("figcaption", {}, ...Object.entries(role.counts).map(([state, number]) => make("span", {}, stateOf(state), ` ${number}`))));
 }
 const countsText = (role) => Object.entries(role.counts).map(([state, count]) => `${count} ${state}`).join(", ");
 
