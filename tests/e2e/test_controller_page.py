@@ -206,7 +206,7 @@ def test_changes_arrive_without_a_reload_and_leave_everything_else_as_it_was(vie
     view.check()
 
 
-def test_a_row_that_the_script_makes_is_the_one_that_the_server_makes(view: View) -> None:
+def test_the_page_shows_of_its_data_what_it_shows_of_the_stream(view: View) -> None:
     fleet = view.server.fleet
     apps = [app("young", second=5), app("broken", state="FAILED", reason="OutOfMemory", message="a", user=None)]
     apps += [app("queued", state="PENDING", reason="Unschedulable", queue=None), app("evil", message=EVIL, user=EVIL)]
@@ -218,7 +218,8 @@ def test_a_row_that_the_script_makes_is_the_one_that_the_server_makes(view: View
     read = "[...document.querySelectorAll('#apps tbody tr')].map((row) => row.outerHTML)"
     made = [text.replace(' class="changed"', "") for text in page.evaluate(read)]
     states = page.inner_html("#states")
-    # Without the stream, all that is shown is of the server.
+    assert view.names() == [f"default:{name}" for name in ("young", "big", "evil", "queued", "broken")]
+    # Without the stream, all that is shown is of the page's data.
     page.route("**/stream**", lambda route: route.abort())
     page.reload()
     assert page.evaluate(read) == made

@@ -14,6 +14,7 @@ from typing import Any
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.fleet.collect.row import FleetRow, build_row, complete
+from torchx_pulumi.fleet.columns import ShownApp
 from torchx_pulumi.model.object_fields import mapping_at
 
 MOST_GONE = 1000
@@ -44,6 +45,10 @@ class LiveApp:
     """Since when that cluster does not answer. None: it is watched, and any change would be known."""
     version: int
     """Version of the fleet in which it changed last."""
+
+    def shown(self, now: datetime) -> ShownApp:
+        """Return it for a view, with ages until `now`."""
+        return ShownApp(self.id, self.app.backend, self.row(now))
 
     def row(self, now: datetime) -> FleetRow:
         """Return its row in a fleet, with ages until `now`."""

@@ -72,6 +72,11 @@ def format_time(time: datetime) -> str:
     return time.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def time_text(time: datetime | None) -> str | None:
+    """Return a time as `format_time` does. None: it is not known."""
+    return None if time is None else format_time(time)
+
+
 @lru_cache(maxsize=16)
 def _seconds(day: str, time: str, zone: str) -> int:
     return int((datetime.fromisoformat(f"{day}T{time}{_offset(zone)}") - EPOCH).total_seconds())

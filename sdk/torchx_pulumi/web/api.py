@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from torchx_pulumi.controller.live_fleet import LiveApp
+from torchx_pulumi.fleet.columns import detail, searched_keys, summary
 from torchx_pulumi.fleet.collect.selection import read_selection
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.model.status import JobState
@@ -28,14 +29,13 @@ from torchx_pulumi.web.operations import Operation, Parameter, Values, openapi_d
 from torchx_pulumi.web.schemas import reference
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.stream import FleetStream
-from torchx_pulumi.web.values import detail, summary
 
 API = "/api/v1"
 
 MOST_APPS = 5000
 """Apps on one page of the list."""
 
-SEARCHED: Final = ("app_id", "name", "stack", "user", "queue", "reason", "cause")
+SEARCHED: Final = tuple(searched_keys())
 """Fields that `search` looks in."""
 
 LIST_PARAMETERS: Final = (
@@ -202,8 +202,8 @@ class Api:
         filters = ("state", "namespace", "scheduler", "queue", "user")
         selection = read_selection(**{name: values[name] for name in filters})
         version = site.fleet.version
-        rows = ((app, app.row(now)) for app in site.fleet.apps())
-        found = [summary(app, row) for app, row in rows if selection.wants(row)]
+        apps = (app.shown(now) for app in site.fleet.apps())
+        found = [summary(app) for app in apps if selection.wants(app.row)]
         wanted = (values["search"] or "").casefold()
         found = [app for app in found if any(wanted in (app[name] or "").casefold() for name in SEARCHED)]
         total = len(found)
@@ -227,7 +227,7 @@ class Api:
 
     async def _app(self, request: Request, _values: Values) -> Response:
         app, now = self._find(request), datetime.now(timezone.utc)
-        return json_response(to_json(detail(app, now, logs=self._site.logs is not None)))
+        return json_response(to_json({**detail(app.shown(now)), "logs": self._site.logs is not None}))
 
     def _find(self, request: Request) -> LiveApp:
         app = self._site.fleet.find(request.path_params["id"])

@@ -23,7 +23,7 @@ from torchx_pulumi.web.api import Api, json_response, to_json
 from torchx_pulumi.web.bounds import Counted, CutError, Shared, Slots, UnreadError, bounded_send
 from torchx_pulumi.web.page import live_page, login_page, message_page
 from torchx_pulumi.web.site import Site
-from torchx_pulumi.web.values import summary
+from torchx_pulumi.fleet.columns import summary
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -97,7 +97,7 @@ class Application:
         # Read before the apps, so that the stream repeats a change and leaves none out.
         version = self._api.stream.name(site.fleet.version)
         page, policy = live_page(
-            [summary(app, app.row(now)) for app in site.fleet.apps()],
+            [summary(app.shown(now)) for app in site.fleet.apps()],
             version=version,
             backends=site.backends,
             problems=site.remarks(),

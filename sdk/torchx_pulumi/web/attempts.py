@@ -11,7 +11,7 @@ from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun
 from torchx_pulumi.log_archive.archive import RunKey, newest_copies, uids_of
 from torchx_pulumi.log_archive.replica_log import attempts_of, runs_of_attempt
 from torchx_pulumi.logs.query import ContainerRun, PodRun
-from torchx_pulumi.web.values import time_text
+from torchx_pulumi.model.timestamps import time_text
 
 MOST_RUNS = 20
 """Runs of an app: the newest."""

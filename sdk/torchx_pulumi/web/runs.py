@@ -21,7 +21,7 @@ from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.attempts import ArchivedApp, attempt_values, read_archived_app
 from torchx_pulumi.web.pod_log import pods_of_run
-from torchx_pulumi.web.values import time_text
+from torchx_pulumi.model.timestamps import time_text
 
 MOST_UPDATES = 20
 """Updates of a stack: the newest."""

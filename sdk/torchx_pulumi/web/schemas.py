@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torchx_pulumi.model.status import JobState
-from torchx_pulumi.schedulers import scheduler_names
+from torchx_pulumi.fleet.columns import COLUMNS, DETAILS, schema
 
 Schema = dict[str, Any]
 
@@ -45,36 +44,6 @@ def _object(properties: Mapping[str, Schema], *, open_: bool = False) -> Schema:
     return made if open_ else {**made, "additionalProperties": False}
 
 
-_SUMMARY: Final[Mapping[str, Schema]] = {
-    "id": _text(
-        "Name of the app in this API, the same in every process that reads the backend.", pattern="^[0-9a-f]+$"
-    ),
-    "app_id": _text("`namespace:job_name`; several stacks may have it."),
-    "name": _text("Name of the app as the user wrote it."),
-    "namespace": _text("Namespace."),
-    "scheduler": _text("Scheduler.", enum=scheduler_names()),
-    "queue": _optional("Queue. Null: the scheduler has none, or the app names none."),
-    "user": _optional("Who launched it. Null: not known."),
-    "state": _text("State.", enum=[state.value for state in JobState]),
-    "reason": _text("Reason of the state: a CamelCase word."),
-    "cause": _text("Cause of the state in one line: the first diagnosis, else the message."),
-    "ready": _count("Replicas that run or have succeeded."),
-    "wanted": _count("Replicas that were requested."),
-    "gpus": {"type": "number", "minimum": 0, "description": "GPUs that its replicas request."},
-    "stale": _flag("It had not ended when it was last seen, and that is long ago."),
-    "source": _text("Where its state is from: `state` (the stack) or `live` (the cluster)."),
-    "attempt": {"type": "integer", "minimum": 1, "description": "1 for the first launch."},
-    "project": _text("Pulumi project. Empty: the backend has none."),
-    "stack": _text("Stack."),
-    "backend": _text("URL of the Pulumi backend, without credentials."),
-    "launched_at": _time("When it was launched."),
-    "queued_at": _time("When its job object was created."),
-    "started_at": _time("When it started to run."),
-    "finished_at": _time("When it ended."),
-    "observed_at": _time("When its state last changed."),
-    "checked_at": _time("When it was last looked at."),
-}
-
 _ROLE: Final[Mapping[str, Schema]] = {
     "name": _text("Name of the role."),
     "image": _text("Image. Empty: not known."),
@@ -93,19 +62,10 @@ _ROLE: Final[Mapping[str, Schema]] = {
 }
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
-    "AppSummary": _object(_SUMMARY),
+    "AppSummary": _object(schema(COLUMNS)),
     "App": _object(
         {
-            **_SUMMARY,
-            "message": _text("Explanation of the reason. Empty: none."),
-            "phase": _optional("The scheduler's own phase. Null: not known."),
-            "handle": _text("Handle by which TorchX finds the app."),
-            "roles": _list(reference("Role"), "Roles, in the order of the launch."),
-            "diagnoses": _list({"type": "object"}, "Diagnoses, the most likely first."),
-            "resources_total": {"type": "object", "description": "Resources of all replicas."},
-            "log_command": _optional("Command that shows its log. Null: not known."),
-            "ui_url": _optional("Address of a page about it. Null: none."),
-            "note": _text("Why its cluster was not asked. Empty: it was, or need not be."),
+            **schema((*COLUMNS, *DETAILS)),
             "logs": _flag("This server serves its logs."),
         }
     ),

@@ -14,7 +14,7 @@ from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.bounds import Workers
 from torchx_pulumi.web.site import Site
-from torchx_pulumi.web.values import summary
+from torchx_pulumi.fleet.columns import summary
 
 PING = b": ping\n\n"
 """A comment, so that proxies and browsers see that the connection lives."""
@@ -145,7 +145,7 @@ class FleetStream:
         values = {
             "version": self.name(change.version),
             "whole": change.whole,
-            "apps": [summary(app, app.row(now)) for app in change.changed],
+            "apps": [summary(app.shown(now)) for app in change.changed],
             "gone": list(change.gone),
             "problems": list(problems),
             "read_at": format_time(now),

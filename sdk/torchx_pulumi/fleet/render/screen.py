@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow, StackName
+from torchx_pulumi.fleet.columns import cause
 from torchx_pulumi.fleet.render.table import cut, remarks, table_lines
-from torchx_pulumi.fleet.render.values import cause
 from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import format_time
 

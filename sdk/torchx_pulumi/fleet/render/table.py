@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
 
-from torchx_pulumi.fleet.collect import Fleet, FleetRow
-from torchx_pulumi.fleet.render.values import age, cause, freshness, gpus
+from torchx_pulumi.fleet.collect import Fleet
+from torchx_pulumi.fleet.columns import terminal_columns
 from torchx_pulumi.model.text import one_line
 
 MIN_LAST = 20
 """Characters of the last column. With less space, other columns are omitted."""
-
-COLUMNS: Sequence[tuple[str, Callable[[FleetRow], str]]] = (
-    ("APP", lambda row: row.app_id),
-    ("STATE", lambda row: row.state.value),
-    ("REASON", lambda row: row.reason),
-    ("READY", lambda row: f"{row.replicas_ready}/{row.replicas_wanted}"),
-    ("AGE", lambda row: age(row.age_s)),
-    ("LAST SEEN", freshness),
-    ("GPU", gpus),
-    ("QUEUE", lambda row: row.queue or "-"),
-    ("USER", lambda row: row.user or "-"),
-    ("SCHEDULER", lambda row: row.scheduler),
-    ("WHY", cause),
-)
-"""Heading of each column, and the function that returns its text."""
-
-OMITTED = ("SCHEDULER", "USER", "GPU", "QUEUE", "LAST SEEN", "WHY")
-"""Columns that are omitted on a narrow terminal, in this order."""
-
 
 def to_table(fleet: Fleet, width: int | None = None) -> str:
     """Return a fleet as a table, followed by notes about what could not be read.
@@ -43,15 +23,16 @@ def to_table(fleet: Fleet, width: int | None = None) -> str:
 
 def table_lines(fleet: Fleet, width: int | None = None) -> list[str]:
     """Return the heading and a line for each row; arguments as `to_table`. Empty: there is no row."""
-    cells = {name: [one_line(show(row)) for row in fleet.rows] for name, show in COLUMNS}
-    names = [name for name, _ in COLUMNS if name != "GPU" or any(cells["GPU"])]
+    shown = terminal_columns()
+    cells = {column.title: [column.terminal_text(row) for row in fleet.rows] for column in shown}
+    names = [name for name in cells if name != "GPU" or any(cells["GPU"])]
     widths = {name: max([columns(name), *map(columns, cells[name])]) for name in names}
     if width is not None:
-        for name in OMITTED:
+        for name in [column.title for column in sorted(shown, key=lambda column: -(column.terminal or 0)) if column.terminal]:
             if needed(widths) <= width:
                 break
             widths.pop(name, None)
-    lines = [line({name: name for name in widths}, widths, width)] if fleet.rows else []
+    lines = [line({name: name.upper() for name in widths}, widths, width)] if fleet.rows else []
     for place in range(len(fleet.rows)):
         lines.append(line({name: cells[name][place] for name in widths}, widths, width))
     return lines
@@ -77,7 +58,7 @@ def remarks(fleet: Fleet) -> list[str]:
 def needed(widths: dict[str, int]) -> int:
     """Return the characters that a line needs. The last cell may be cut."""
     *most, last = widths.items()
-    return sum(width + 2 for _, width in most) + (min(last[1], MIN_LAST) if last[0] == "WHY" else last[1])
+    return sum(width + 2 for _, width in most) + (min(last[1], MIN_LAST) if last[0] == "Why" else last[1])
 
 
 def line(cells: dict[str, str], widths: dict[str, int], width: int | None) -> str:

@@ -1,16 +1,13 @@
-"""Values of a fleet as every view shows them: JSON values, and the texts of ages, freshness and causes."""
+"""A fleet as JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow
-from torchx_pulumi.model.object_fields import is_finite
-from torchx_pulumi.model.text import one_line
+from torchx_pulumi.fleet.columns import plain
 from torchx_pulumi.model.timestamps import format_time
 
 FLEET_VERSION = 1
@@ -38,77 +35,6 @@ def fleet_values(fleet: Fleet) -> dict[str, Any]:
 
 def row_values(row: FleetRow) -> dict[str, Any]:
     """Return a row as plain JSON values under the names of its fields. `project` and `stack` name its stack."""
-    values: dict[str, Any] = {}
-    for item in dataclasses.fields(row):
-        value = getattr(row, item.name)
-        if isinstance(value, datetime):
-            value = format_time(value)
-        elif isinstance(value, float):
-            value = round(value, 1)
-        values[item.name] = value
-    values |= {"state": row.state.value, "project": row.stack.project, "stack": row.stack.stack}
-    return {name: plain(value) for name, value in values.items()}
-
-
-def plain(value: Any) -> Any:
-    """Return a value with dicts, lists and finite numbers only. Any other number becomes None."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return None if is_number and not is_finite(value) else value
-
-
-def age(seconds: float | None) -> str:
-    """Return an age in its largest unit, and the next one if there are less than ten of it.
-
-    >>> [age(s) for s in (None, 5, 200, 7300, 90000, 2e6)]
-    ['-', '5s', '3m20s', '2h1m', '1d1h', '23d']
-    """
-    if seconds is None:
-        return "-"
-    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-    for place, (unit, size) in enumerate(units):
-        count, rest = divmod(int(seconds), size)
-        if count == 0 and unit != "s":
-            continue
-        if count >= 10 or unit == "s":
-            return f"{count}{unit}"
-        smaller, size = units[place + 1]
-        return f"{count}{unit}{rest // size}{smaller}" if rest // size else f"{count}{unit}"
-    return "0s"
-
-
-def freshness(row: FleetRow) -> str:
-    """Return when an app was last seen: `live`, an age, or `never seen`."""
-    if row.freshness_s is None:
-        return "never seen"
-    if row.source == "live":
-        return "live"
-    return f"{age(row.freshness_s)} ago" + (", stale" if row.stale else "")
-
-
-def gpus(row: FleetRow) -> str:
-    """Return the number of GPUs that an app requests. Empty: none."""
-    count = row.resources_total.get("gpu")
-    return f"{count:g}" if count else ""
-
-
-def cause(row: FleetRow) -> str:
-    """Return the cause of an app's state in one line: the first diagnosis, else the message."""
-    summary = row.diagnoses[0].get("summary") if row.diagnoses else None
-    text = summary if isinstance(summary, str) and summary else row.message
-    return one_line(text)
-
-
-def why(state: str, reason: str, cause: str) -> str:
-    """Return the reason and the cause of a state in one text; a reason that only repeats the state is left out.
-
-    >>> why("PENDING", "Unschedulable", "no node has 2 GPUs"), why("RUNNING", "Running", "")
-    ('Unschedulable: no node has 2 GPUs', '')
-    """
-    reason = "" if reason.upper() == state else reason
-    if not cause or cause.startswith(reason):
-        return cause or reason
-    return f"{reason}: {cause}" if reason else cause
+    values = {item.name: getattr(row, item.name) for item in dataclasses.fields(row)}
+    values |= {"project": row.stack.project, "stack": row.stack.stack}
+    return {name: plain(round(value, 1) if isinstance(value, float) else value) for name, value in values.items()}

@@ -1,7 +1,6 @@
 // Requests to the controller. All addresses are relative: an ingress may serve the page below a path of its own.
 const SILENCE_MS = 45000; // The stream says something at least every 15 s.
 const LONGEST_WAIT_MS = 30000;
-const page = document.body.dataset;
 const watchers = { frame: [], line: [] };
 
 class RequestError extends Error {
@@ -22,6 +21,12 @@ async function request(path, options) {
   throw new RequestError(response.status, message, 1000 * Number(response.headers.get("Retry-After")) || 0);
 }
 const json = async (path, signal) => (await request(path, { signal })).json();
+// Everything that is known of an app: asked of the controller, or in a page without one.
+async function detailOf(id, signal) {
+  if (page.version) return json(`apps/${encodeURIComponent(id)}`, signal);
+  if (!records.has(id)) throw new RequestError(404, "");
+  return records.get(id).app;
+}
 const waitFor = (failures, error) =>
   Math.max(Math.min(1000 * 2 ** failures, LONGEST_WAIT_MS) * (0.5 + Math.random() / 2), error.waitMs || 0);
 const clock = (time) => new Date(time).toLocaleTimeString([], { hour12: false });

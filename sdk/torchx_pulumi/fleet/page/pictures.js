@@ -1,6 +1,4 @@
 // Times, and pictures of one app: what happened when, and the states of many replicas.
-const ENDED = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
-const STATES = ["RUNNING", "PENDING", "SUBMITTED", "FAILED", "UNKNOWN", "SUCCEEDED", "CANCELLED", "UNSUBMITTED"];
 const GRID_FROM = 8; // replicas; fewer are seen at once in the table
 const MOST_SQUARES = 4096;
 const SQUARE = 14;
@@ -56,7 +54,7 @@ function timeline(app, run) {
   const from = queued ?? started;
   if (from === null) return "";
   const finished = ended ? time("finished_at") ?? time("observed_at") : null;
-  const to = Math.max(finished ?? Date.now() + skew, from + 1000);
+  const to = Math.max(finished ?? 1000 * secondsSince(0), from + 1000);
   const ran = ended ? "ran" : "runs for";
   const moments = [];
   const moment = (name, at, more) =>

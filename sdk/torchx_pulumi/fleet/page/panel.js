@@ -3,6 +3,7 @@ const EVENTS_MS = 10000;
 const panel = document.getElementById("panel");
 const tabs = [...panel.querySelectorAll("[role=tab]")];
 const shown = { id: "", tab: "overview", run: null, abort: null, timer: 0, wanted: null };
+panel.querySelector(".tabs").hidden = !page.version;
 const view = (name) => document.getElementById(`view-${name}`);
 
 function remark(text) {
@@ -11,10 +12,10 @@ function remark(text) {
   element.textContent = text;
 }
 function route() {
-  const [id, tab] = location.hash.slice(1).split("/");
+  const [id, tab] = location.hash.slice(1).split("/").map(decodeURIComponent);
   if (!id) return panel.open ? panel.close() : undefined;
   if (shown.id !== id) reset(id);
-  selectTab(tabs.some((item) => item.id === `tab-${tab}`) ? tab : "overview");
+  selectTab(page.version && tabs.some((item) => item.id === `tab-${tab}`) ? tab : "overview");
   if (!panel.open) {
     panel.showModal();
     panel.scrollTop = 0;
@@ -25,15 +26,15 @@ function reset(id) {
   closeLog();
   Object.assign(shown, { id, run: null, wanted: null });
   const record = records.get(id);
-  showTitle(record && record.app, record && record.state);
-  document.getElementById("panel-state").replaceChildren(...(record ? [make("p", {}, stateOf(record.state))] : []));
+  showTitle(record && record.app);
+  document.getElementById("panel-state").replaceChildren(...(record ? [make("p", {}, stateOf(record.app.state))] : []));
   for (const name of ["overview", "events", "runs"]) view(name).replaceChildren();
   remark("");
 }
-function showTitle(name, state) {
-  document.getElementById("panel-title").textContent = name || "";
-  document.title = name ? `${state} ${name} - TorchX apps` : "TorchX apps";
-  showIcon(state);
+function showTitle(app) {
+  document.getElementById("panel-title").textContent = app ? app.app_id : "";
+  document.title = app ? `${app.state} ${app.app_id} - TorchX apps` : pageTitle;
+  showIcon(app && app.state);
 }
 function selectTab(name) {
   shown.tab = panel.dataset.tab = name;
@@ -57,7 +58,7 @@ async function load() {
   let detail, more;
   try {
     [detail, more] = await Promise.all(
-      [json(path, abort.signal), also ? json(`${path}/${also}`, abort.signal) : null]);
+      [detailOf(id, abort.signal), also ? json(`${path}/${also}`, abort.signal) : null]);
   } catch (error) {
     if (shown.abort !== abort || error.status === 401) return;
     remark(error.status === 404 ? "There is no app of this address any more." : error.status ? error.message
@@ -66,7 +67,7 @@ async function load() {
     return;
   }
   if (shown.abort !== abort) return;
-  showTitle(detail.app_id, detail.state);
+  showTitle(detail);
   morphChildren(document.getElementById("panel-state"), [headline(detail)]);
   remark("");
   if (tab === "overview") await showOverview(detail, path, abort);
@@ -79,8 +80,9 @@ async function load() {
 }
 // The attempts come later: they may be read from an archive.
 async function showOverview(detail, path, abort) {
-  const show = () => morphChildren(view("overview"), overview(detail, { action: logBox && logButton, run: shown.run }));
+  const show = () => morphChildren(view("overview"), overview(detail, { action: page.version && logBox && logButton, run: shown.run }));
   show();
+  if (!page.version) return;
   try {
     const { runs } = await json(`${path}/runs`, abort.signal);
     if (shown.abort !== abort) return;
@@ -140,7 +142,8 @@ function panelFrame(frame) {
   }
 }
 function go(tab) {
-  history.replaceState(null, "", tab === "overview" ? `#${shown.id}` : `#${shown.id}/${tab}`);
+  const place = `#${encodeURIComponent(shown.id)}`;
+  history.replaceState(null, "", tab === "overview" ? place : `${place}/${tab}`);
   selectTab(tab);
   load();
 }

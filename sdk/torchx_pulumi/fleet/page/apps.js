@@ -1,15 +1,17 @@
-// The table of apps. The server writes its rows; later ones come from the stream, through the same columns.
-const body = document.querySelector("#apps tbody");
-const headings = [...document.querySelectorAll("#apps th")];
-const AGE = 4, CHANGED = 5;
-const records = new Map();
-const inputs = Object.fromEntries(["search", "queue", "user", "age"].map((id) => [id, document.getElementById(id)]));
+// The table of apps. The page's data has its columns and the first apps; later ones come from the stream.
+const body = document.getElementById("rows");
+const ENDED = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
+const STATES = ["RUNNING", "PENDING", "SUBMITTED", "FAILED", "UNKNOWN", "SUCCEEDED", "CANCELLED", "UNSUBMITTED"];
+const CHOICES = page.columns.filter((column) => column.choice);
+const TIMES = page.columns.filter(({ cell }) => cell === "age" || cell === "ago");
+const records = new Map(); // Id of an app to its row, and the words that a search finds it by.
 const order = { place: -1, down: false };
-const noApps = document.getElementById("empty").textContent;
 let shownState = "";
-let skew = Date.parse(page.readAt) - Date.now();
+let skew = Date.parse(page.read_at) - Date.now();
 
-const secondsSince = (time) => Math.max((Date.now() + skew - time) / 1000, 0);
+// A page without a controller shows ages as they were when it was written.
+const secondsSince = (time) =>
+  Math.max(((page.version ? Date.now() + skew : Date.parse(page.read_at)) - time) / 1000, 0);
 function age(seconds) {
   if (Number.isNaN(seconds)) return "-";
   const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
@@ -22,31 +24,36 @@ function age(seconds) {
     return rest ? `${count}${unit}${rest}${smaller}` : `${count}${unit}`;
   }
 }
-const ageText = (launched) => age(secondsSince(launched));
-const changedText = (changed, stale) =>
-  Number.isNaN(changed) ? "never seen" : `${age(secondsSince(changed))} ago${stale ? ", stale" : ""}`;
 function why(app) {
   const reason = app.reason.toUpperCase() === app.state ? "" : app.reason;
   if (!app.cause || app.cause.startsWith(reason)) return app.cause || reason;
   return reason ? `${reason}: ${app.cause}` : app.cause;
 }
+
+// What each kind of cell shows of an app and the value of its column.
+const CELLS = {
+  link: (app, value) => make("a", { href: `#${encodeURIComponent(app.id)}` }, value),
+  state: (app, value) => stateOf(value),
+  why,
+  ready: (app) => `${app.ready}/${app.wanted}`,
+  age: (app, value) => age(secondsSince(Date.parse(value))),
+  ago: (app, value) =>
+    value ? `${age(secondsSince(Date.parse(value)))} ago${app.stale ? ", stale" : ""}` : "never seen",
+  number: (app, value) => value ? String(value) : "",
+  text: (app, value) => value,
+};
 function makeRow(app) {
-  const stale = app.stale ? " stale" : "";
-  const cells = [
-    [make("a", { href: `#${app.id}` }, app.app_id)],
-    [stateOf(app.state)],
-    [why(app)],
-    [`${app.ready}/${app.wanted}`, { class: "nowrap" }],
-    [ageText(Date.parse(app.launched_at)), { "data-sort": app.launched_at || "", class: "nowrap" }],
-    [changedText(Date.parse(app.observed_at), app.stale),
-      { "data-sort": app.observed_at || "", class: `nowrap${stale}` }],
-    [app.gpus ? String(app.gpus) : ""],
-    [app.queue],
-    [app.user],
-  ].map(([value, more], place) =>
-    make("td", { role: "cell", "data-label": headings[place].textContent, ...more }, value));
-  const found = `${app.name} ${app.project}/${app.stack} ${app.scheduler}`;
-  return make("tr", { role: "row", "data-id": app.id, "data-find": found }, ...cells);
+  const cells = page.columns.map(({ key, title, cell }) => {
+    const stale = cell === "ago" && app.stale ? " stale" : "";
+    return make("td", { role: "cell", "data-label": title, class: `cell-${cell}${stale}` }, CELLS[cell](app, app[key]));
+  });
+  return make("tr", { role: "row", "data-id": app.id }, ...cells);
+}
+function wordsOf(app) {
+  const parts = (app.roles || []).flatMap((role) =>
+    [role.image, ...role.replicas.flatMap((item) => [item.pod, item.node])]);
+  const words = [...page.searched.map((key) => app[key]), `${app.project}/${app.stack}`, app.handle, app.message];
+  return [...words, ...parts].join("\n").toLowerCase();
 }
 
 // Make an element equal to another one and keep it: its focus, selection and scroll position stay.
@@ -68,24 +75,18 @@ function morphChildren(old, fresh) {
   for (const child of present.slice(fresh.length)) child.remove();
 }
 
-function read(row) {
-  const text = (place) => row.cells[place].textContent;
-  const time = (place) => Date.parse(row.cells[place].dataset.sort);
-  return {
-    row, app: text(0), state: text(1), launched: time(AGE), changed: time(CHANGED), queue: text(7), user: text(8),
-    stale: row.cells[CHANGED].classList.contains("stale"),
-    words: [text(0), text(2), text(7), text(8), row.dataset.find].join("\n").toLowerCase(),
-  };
-}
 function compareRecords(one, other) {
-  const newest = (a, b) => (Number.isNaN(a) ? 1 : 0) - (Number.isNaN(b) ? 1 : 0) || (b - a) || 0;
+  const newest = (key) => {
+    const [a, b] = [Date.parse(one.app[key]), Date.parse(other.app[key])];
+    return (Number.isNaN(a) ? 1 : 0) - (Number.isNaN(b) ? 1 : 0) || (b - a) || 0;
+  };
+  const column = page.columns[order.place];
   let found;
-  if (order.place < 0) {
-    found = ENDED.has(one.state) - ENDED.has(other.state) || newest(one.launched, other.launched);
-  } else if (order.place === AGE) found = newest(one.launched, other.launched);
-  else if (order.place === CHANGED) found = newest(one.changed, other.changed);
+  if (!column) found = ENDED.has(one.app.state) - ENDED.has(other.app.state) || newest("launched_at");
+  else if (TIMES.includes(column)) found = newest(column.key);
   else found = compare(one.row.cells[order.place].textContent, other.row.cells[order.place].textContent);
-  return (order.down ? -found : found) || (one.app < other.app ? -1 : one.app > other.app ? 1 : 0);
+  const [name, otherName] = [one.app.app_id, other.app.app_id];
+  return (order.down ? -found : found) || (name < otherName ? -1 : name > otherName ? 1 : 0);
 }
 
 // Put rows where they belong. Only those of `moved` leave their place: moving a row costs it its focus.
@@ -101,14 +102,13 @@ function arrange(moved) {
   if (focused && focused !== document.activeElement) focused.focus({ preventScroll: true });
 }
 
-function keeps(record) {
+function keeps({ app, words }) {
   const wanted = inputs.search.value.trim().toLowerCase();
-  return (!wanted || record.words.includes(wanted))
-    && (!shownState || (shownState === "active" ? !ENDED.has(record.state) : record.state === shownState))
-    && (!inputs.queue.value || record.queue === inputs.queue.value)
-    && (!inputs.user.value || record.user === inputs.user.value)
-    && (!inputs.age.value || Number.isNaN(record.launched)
-      || secondsSince(record.launched) <= Number(inputs.age.value));
+  return (!wanted || words.includes(wanted))
+    && (!shownState || (shownState === "active" ? !ENDED.has(app.state) : app.state === shownState))
+    && CHOICES.every(({ key }) => !inputs[key].value || app[key] === inputs[key].value)
+    && (!inputs.age.value || !app.launched_at
+      || secondsSince(Date.parse(app.launched_at)) <= Number(inputs.age.value));
 }
 function filter() {
   let shown = 0;
@@ -121,20 +121,23 @@ function filter() {
   if (count.textContent !== `${shown} of ${records.size}`) count.textContent = `${shown} of ${records.size}`;
   const empty = document.getElementById("empty");
   empty.hidden = shown > 0;
-  empty.textContent = records.size ? "No app matches." : noApps;
+  empty.textContent = records.size ? "No app matches."
+    : page.version ? "No apps are known yet. An app appears here when it is launched." : "There are no apps.";
 }
 function tick() {
-  for (const record of records.values()) {
-    if (record.row.hidden) continue;
-    for (const [place, text] of [[AGE, ageText(record.launched)], [CHANGED, changedText(record.changed, record.stale)]])
-      if (record.row.cells[place].textContent !== text) record.row.cells[place].textContent = text;
+  for (const { app, row } of records.values()) {
+    if (row.hidden) continue;
+    for (const column of TIMES) {
+      const cell = row.cells[page.columns.indexOf(column)], text = CELLS[column.cell](app, app[column.key]);
+      if (cell.textContent !== text) cell.textContent = text;
+    }
   }
 }
 
 function showStates() {
   const counts = {};
-  for (const { state } of records.values()) counts[state] = (counts[state] || 0) + 1;
-  const active = [...records.values()].filter((record) => !ENDED.has(record.state)).length;
+  for (const { app } of records.values()) counts[app.state] = (counts[app.state] || 0) + 1;
+  const active = [...records.values()].filter(({ app }) => !ENDED.has(app.state)).length;
   const buttons = [["", "All", records.size], ["active", "Active", active],
     ...STATES.filter((state) => counts[state] || state === shownState)
       .map((state) => [state, state, counts[state] || 0])];
@@ -143,10 +146,10 @@ function showStates() {
     make("span", { class: `state ${value}` }, label), ` ${count}`)));
 }
 function showChoices() {
-  for (const name of ["queue", "user"]) {
-    const known = new Set([...records.values()].map((record) => record[name]).filter(Boolean));
-    const offered = new Set([...inputs[name].options].map((option) => option.value));
-    for (const value of [...known].sort()) if (!offered.has(value)) inputs[name].append(make("option", {}, value));
+  for (const { key } of CHOICES) {
+    const known = new Set([...records.values()].map(({ app }) => app[key]).filter(Boolean));
+    const offered = new Set([...inputs[key].options].map((option) => option.value));
+    for (const value of [...known].sort()) if (!offered.has(value)) inputs[key].append(make("option", {}, value));
   }
 }
 function showProblems(problems) {
@@ -172,10 +175,10 @@ function takeFrame(frame) {
       fresh.hidden = before.row.hidden;
       morph(before.row, fresh);
     }
-    const record = read(before ? before.row : fresh);
-    records.set(app.id, record);
-    moved.add(record.row);
-    if (!frame.whole && (!before || before.state !== record.state)) flash(record.row);
+    const row = before ? before.row : fresh;
+    records.set(app.id, { app, row, words: wordsOf(app) });
+    moved.add(row);
+    if (!frame.whole && (!before || before.app.state !== app.state)) flash(row);
   }
   if (moved.size) arrange(moved);
   showProblems(frame.problems);
@@ -187,3 +190,11 @@ function flash(row) {
   row.classList.remove("changed");
   requestAnimationFrame(() => row.classList.add("changed"));
 }
+
+const headings = page.columns.map(({ title }) => make("th", { role: "columnheader", scope: "col", "aria-sort": "none" },
+  make("button", { type: "button" }, title)));
+document.getElementById("headings").append(...headings);
+document.getElementById("age").parentNode.before(...CHOICES.map(({ key, title }) =>
+  make("label", {}, `${title} `, make("select", { id: key }, make("option", { value: "" }, "all")))));
+const inputs = Object.fromEntries(
+  ["search", ...CHOICES.map(({ key }) => key), "age"].map((id) => [id, document.getElementById(id)]));

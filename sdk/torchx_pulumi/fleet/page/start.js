@@ -1,4 +1,6 @@
-// Connects the parts of the page.
+showStates();
+filter();
+if (page.version) live();// Connects the parts of the page.
 const HIDDEN_MS = 60000;
 let hiding;
 
@@ -14,6 +16,7 @@ function showLine({ kind, since, why }) {
   element.textContent = { live: "live", lost: "not connected", "logged-out": "logged out" }[kind];
 }
 function saveFilters() {
+  if (!page.version) return;
   const set = Object.entries(inputs).map(([name, input]) => [name, input.value]).filter(([, value]) => value);
   if (shownState) set.push(["state", shownState]);
   const query = set.length ? `?${new URLSearchParams(set)}` : "";
@@ -31,7 +34,11 @@ function filterAgain() {
   tick();
 }
 
-for (const row of body.rows) records.set(row.dataset.id, read(row));
+document.getElementById("where").textContent = page.backends.join(", ");
+const minutes = Math.floor((Date.now() - Date.parse(page.read_at)) / 60000);
+document.getElementById("connection").append("read ", make("time", { datetime: page.read_at }, page.read_at),
+  !page.version && minutes >= 1 ? `, ${minutes} min ago when this page was opened` : "");
+takeFrame({ ...page, whole: true, gone: [] });
 restoreFilters();
 watchers.frame.push(takeFrame, panelFrame);
 watchers.line.push(showLine);
@@ -53,23 +60,26 @@ body.addEventListener("click", (event) => {
   if (link && link.hash === location.hash) route();
 });
 window.addEventListener("hashchange", route);
-// Browsers open six connections to a host, for all tabs: one that is not looked at gives its own back.
-document.addEventListener("visibilitychange", () => {
-  clearTimeout(hiding);
-  if (document.hidden) {
-    disconnect();
-    hiding = setTimeout(stopLog, HIDDEN_MS);
-  } else {
-    tick();
-    connect();
-    if (panel.open) load();
-  }
-});
-// A request that ends because the page is left is no loss.
-window.addEventListener("pagehide", disconnect);
-window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
-setInterval(() => document.hidden || tick(), 5000);
+
 showStates();
 filter();
+if (page.version) {
+  // Browsers open six connections to a host, for all tabs: one that is not looked at gives its own back.
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(hiding);
+    if (document.hidden) {
+      disconnect();
+      hiding = setTimeout(stopLog, HIDDEN_MS);
+    } else {
+      tick();
+      connect();
+      if (panel.open) load();
+    }
+  });
+  // A request that ends because the page is left is no loss.
+  window.addEventListener("pagehide", disconnect);
+  window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+  setInterval(() => document.hidden || tick(), 5000);
+  connect();
+}
 route();
-connect();

@@ -1,0 +1,299 @@
+"""Columns of a fleet: one table from which the terminal, the pages, the API and its schema show an app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final, Literal
+
+from torchx_pulumi.fleet.collect.row import FleetRow
+from torchx_pulumi.model.object_fields import is_finite
+from torchx_pulumi.model.status import JobState
+from torchx_pulumi.model.text import one_line
+from torchx_pulumi.model.timestamps import format_time
+from torchx_pulumi.schedulers import scheduler_names
+
+TEXT: Final = {"type": "string"}
+OPTIONAL: Final = {"type": ["string", "null"]}
+TIME: Final = {"type": ["string", "null"], "format": "date-time"}
+COUNT: Final = {"type": "integer", "minimum": 0}
+FLAG: Final = {"type": "boolean"}
+OBJECT: Final = {"type": "object"}
+OBJECTS: Final = {"type": "array", "items": OBJECT}
+
+Cell = Literal["link", "state", "why", "ready", "age", "ago", "number", "text"]
+"""How the pages draw a cell; their script has a function for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownApp:
+    """One app as the views show it."""
+
+    id: str
+    """Name of the app in addresses of the API and of the pages."""
+    backend: str
+    """URL of its Pulumi backend, without credentials."""
+    row: FleetRow
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One value of an app: always in the API, and in the views that its fields name."""
+
+    key: str
+    """Name in the API."""
+    schema: Mapping[str, Any]
+    """JSON schema of the value, without its description."""
+    help: str
+    """Description in the schema."""
+    value: Callable[[ShownApp], object] | None = None
+    """Returns the value. None: the field `key` of the row."""
+    title: str = ""
+    """Heading. Empty: no table shows it."""
+    terminal: int | None = None
+    """Columns with the largest number leave a narrow terminal first; 0: it always stays. None: never shown there."""
+    text: Callable[[FleetRow], str] | None = None
+    """Returns the text of the cell on a terminal. None: the value, or `-`."""
+    cell: Cell | None = None
+    """Cell on the pages. None: they do not show it in their table."""
+    wide: bool = False
+    """It takes the room that is left, as the last column of a terminal."""
+    choice: bool = False
+    """The pages can be filtered by one of its values."""
+    searched: bool = False
+    """The search of the pages and of the API looks in it."""
+
+    def json_value(self, app: ShownApp) -> Any:
+        """Return the value as JSON has it."""
+        return plain(getattr(app.row, self.key) if self.value is None else self.value(app))
+
+    def terminal_text(self, row: FleetRow) -> str:
+        """Return the text of the cell on a terminal, in one line."""
+        shown = self.text(row) if self.text else self.json_value(ShownApp("", "", row)) or "-"
+        return one_line(str(shown))
+
+
+def summary(app: ShownApp) -> dict[str, Any]:
+    """Return what a list of apps shows of one as JSON values. Ages are left to the reader, so that a value stays true."""
+    return {column.key: column.json_value(app) for column in COLUMNS}
+
+
+def detail(app: ShownApp) -> dict[str, Any]:
+    """Return everything that is known of an app as JSON values."""
+    return {column.key: column.json_value(app) for column in (*COLUMNS, *DETAILS)}
+
+
+def schema(columns: Iterable[Column]) -> dict[str, dict[str, Any]]:
+    """Return the JSON schemas of columns by their names."""
+    return {column.key: {**column.schema, "description": column.help} for column in columns}
+
+
+def page_columns() -> dict[str, Any]:
+    """Return what the script of the pages needs of the columns, as JSON values."""
+    shown = [column for column in COLUMNS if column.cell is not None]
+    return {
+        "columns": [{"key": each.key, "title": each.title, "cell": each.cell, "choice": each.choice} for each in shown],
+        "searched": searched_keys(),
+    }
+
+
+def searched_keys() -> list[str]:
+    """Return the names of the values that a search looks in."""
+    return [column.key for column in COLUMNS if column.searched]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: times as ISO 8601 in UTC, finite numbers only; any other number becomes None."""
+    if isinstance(value, datetime):
+        return format_time(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return None if is_number and not is_finite(value) else value
+
+
+def terminal_columns() -> list[Column]:
+    """Return the columns of a terminal, the wide one last."""
+    return sorted((column for column in COLUMNS if column.terminal is not None), key=lambda column: column.wide)
+
+
+def age(seconds: float | None) -> str:
+    """Return an age in its largest unit, and the next one if there are less than ten of it.
+
+    >>> [age(s) for s in (None, 5, 200, 7300, 90000, 2e6)]
+    ['-', '5s', '3m20s', '2h1m', '1d1h', '23d']
+    """
+    if seconds is None:
+        return "-"
+    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+    for place, (unit, size) in enumerate(units):
+        count, rest = divmod(int(seconds), size)
+        if count == 0 and unit != "s":
+            continue
+        if count >= 10 or unit == "s":
+            return f"{count}{unit}"
+        smaller, size = units[place + 1]
+        return f"{count}{unit}{rest // size}{smaller}" if rest // size else f"{count}{unit}"
+    return "0s"
+
+
+def freshness(row: FleetRow) -> str:
+    """Return when an app was last seen: `live`, an age, or `never seen`."""
+    if row.freshness_s is None:
+        return "never seen"
+    if row.source == "live":
+        return "live"
+    return f"{age(row.freshness_s)} ago" + (", stale" if row.stale else "")
+
+
+def gpus(row: FleetRow) -> float:
+    """Return the number of GPUs that the replicas of an app request."""
+    return float(row.resources_total.get("gpu", 0))
+
+
+def cause(row: FleetRow) -> str:
+    """Return the cause of an app's state in one line: the first diagnosis, else the message."""
+    found = row.diagnoses[0].get("summary") if row.diagnoses else None
+    return one_line(found if isinstance(found, str) and found else row.message)
+
+
+COLUMNS: Final = (
+    Column(
+        "id",
+        {**TEXT, "pattern": "^[0-9a-f]+$"},
+        "Name of the app in this API, the same in every process that reads the backend.",
+        lambda app: app.id,
+    ),
+    Column(
+        "app_id",
+        TEXT,
+        "`namespace:job_name`; several stacks may have it.",
+        title="App",
+        terminal=0,
+        cell="link",
+        searched=True,
+    ),
+    Column(
+        "state",
+        {**TEXT, "enum": [state.value for state in JobState]},
+        "State.",
+        title="State",
+        terminal=0,
+        cell="state",
+    ),
+    Column("reason", TEXT, "Reason of the state: a CamelCase word.", title="Reason", terminal=0, searched=True),
+    Column(
+        "cause",
+        TEXT,
+        "Cause of the state in one line: the first diagnosis, else the message.",
+        lambda app: cause(app.row),
+        title="Why",
+        terminal=1,
+        text=cause,
+        cell="why",
+        wide=True,
+        searched=True,
+    ),
+    Column(
+        "ready",
+        COUNT,
+        "Replicas that run or have succeeded.",
+        lambda app: app.row.replicas_ready,
+        title="Ready",
+        terminal=0,
+        text=lambda row: f"{row.replicas_ready}/{row.replicas_wanted}",
+        cell="ready",
+    ),
+    Column("wanted", COUNT, "Replicas that were requested.", lambda app: app.row.replicas_wanted),
+    Column(
+        "launched_at",
+        TIME,
+        "When it was launched. Null: not known.",
+        title="Age",
+        terminal=0,
+        text=lambda row: age(row.age_s),
+        cell="age",
+    ),
+    Column("observed_at", TIME, "When its state last changed. Null: not known.", title="Changed", cell="ago"),
+    Column(
+        "checked_at",
+        TIME,
+        "When it was last looked at. Null: not known.",
+        title="Last seen",
+        terminal=2,
+        text=freshness,
+    ),
+    Column(
+        "gpus",
+        {"type": "number", "minimum": 0},
+        "GPUs that its replicas request.",
+        lambda app: gpus(app.row),
+        title="GPU",
+        terminal=4,
+        text=lambda row: f"{gpus(row):g}" if gpus(row) else "",
+        cell="number",
+    ),
+    Column(
+        "queue",
+        OPTIONAL,
+        "Queue. Null: the scheduler has none, or the app names none.",
+        title="Queue",
+        terminal=3,
+        cell="text",
+        choice=True,
+        searched=True,
+    ),
+    Column(
+        "user",
+        OPTIONAL,
+        "Who launched it. Null: not known.",
+        title="User",
+        terminal=5,
+        cell="text",
+        choice=True,
+        searched=True,
+    ),
+    Column(
+        "scheduler",
+        {**TEXT, "enum": scheduler_names()},
+        "Scheduler.",
+        title="Scheduler",
+        terminal=6,
+        searched=True,
+    ),
+    Column("name", TEXT, "Name of the app as the user wrote it.", searched=True),
+    Column("namespace", TEXT, "Namespace."),
+    Column("project", TEXT, "Pulumi project. Empty: the backend has none.", lambda app: app.row.stack.project),
+    Column("stack", TEXT, "Stack.", lambda app: app.row.stack.stack, searched=True),
+    Column("backend", TEXT, "URL of the Pulumi backend, without credentials.", lambda app: app.backend),
+    Column("attempt", {"type": "integer", "minimum": 1}, "1 for the first launch."),
+    Column("stale", FLAG, "It had not ended when it was last seen, and that is long ago."),
+    Column("source", TEXT, "Where its state is from: `state` (the stack) or `live` (the cluster)."),
+    Column("queued_at", TIME, "When its job object was created. Null: not known."),
+    Column("started_at", TIME, "When it started to run. Null: not known."),
+    Column("finished_at", TIME, "When it ended. Null: not known."),
+)
+"""Columns of a list of apps, in the order of the pages."""
+
+DETAILS: Final = (
+    Column("message", TEXT, "Explanation of the reason. Empty: none."),
+    Column("phase", OPTIONAL, "The scheduler's own phase. Null: not known."),
+    Column("handle", TEXT, "Handle by which TorchX finds the app."),
+    Column(
+        "roles",
+        {"type": "array", "items": {"$ref": "#/components/schemas/Role"}},
+        "Roles, in the order of the launch.",
+    ),
+    Column("diagnoses", OBJECTS, "Diagnoses, the most likely first."),
+    Column("resources_total", OBJECT, "Resources of all replicas."),
+    Column("log_command", OPTIONAL, "Command that shows its log. Null: not known."),
+    Column("ui_url", OPTIONAL, "Address of a page about it. Null: none."),
+    Column("note", TEXT, "Why its cluster was not asked. Empty: it was, or need not be."),
+)
+"""What is shown of one app besides its columns."""
