@@ -76,7 +76,7 @@ class Column:
 
 
 def summary(app: ShownApp) -> dict[str, Any]:
-    """Return what a list of apps shows of one as JSON values. Ages are left to the reader, so that a value stays true."""
+    """Return what a list of apps shows of one as JSON values; times in place of ages, so that they stay true."""
     return {column.key: column.json_value(app) for column in COLUMNS}
 
 

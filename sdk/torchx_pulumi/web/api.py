@@ -15,8 +15,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from torchx_pulumi.controller.live_fleet import LiveApp
-from torchx_pulumi.fleet.columns import detail, searched_keys, summary
 from torchx_pulumi.fleet.collect.selection import read_selection
+from torchx_pulumi.fleet.columns import detail, searched_keys, summary
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.model.timestamps import format_time

@@ -17,13 +17,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from torchx_pulumi.fleet.columns import summary
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.access import ENTRANCES, Asked, PageAccess, Refusal
 from torchx_pulumi.web.api import Api, json_response, to_json
 from torchx_pulumi.web.bounds import Counted, CutError, Shared, Slots, UnreadError, bounded_send
 from torchx_pulumi.web.page import live_page, login_page, message_page
 from torchx_pulumi.web.site import Site
-from torchx_pulumi.fleet.columns import summary
 
 FORM = "application/x-www-form-urlencoded"
 

@@ -15,13 +15,13 @@ from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.timestamps import time_text
 from torchx_pulumi.stack_state.backend import backend_url, open_store
 from torchx_pulumi.stack_state.stacks import StackUpdate, read_updates
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.attempts import ArchivedApp, attempt_values, read_archived_app
 from torchx_pulumi.web.pod_log import pods_of_run
-from torchx_pulumi.model.timestamps import time_text
 
 MOST_UPDATES = 20
 """Updates of a stack: the newest."""

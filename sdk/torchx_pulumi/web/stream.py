@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from torchx_pulumi.fleet.columns import summary
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.bounds import Workers
 from torchx_pulumi.web.site import Site
-from torchx_pulumi.fleet.columns import summary
 
 PING = b": ping\n\n"
 """A comment, so that proxies and browsers see that the connection lives."""

@@ -50,4 +50,4 @@ def test_a_value_has_one_name() -> None:
 
 def test_the_script_draws_each_kind_of_cell() -> None:
     cells = part("apps.js").partition("const CELLS = {")[2].partition("\n};")[0]
-    assert {found for found in re.findall(r"^  (\w+)[:,]", cells, re.MULTILINE)} == {*get_args(Cell)}
+    assert set(re.findall(r"^  (\w+)[:,]", cells, re.MULTILINE)) == {*get_args(Cell)}

@@ -1,6 +1,4 @@
-showStates();
-filter();
-if (page.version) live();// Connects the parts of the page.
+// Connects the parts of the page.
 const HIDDEN_MS = 60000;
 let hiding;
 

@@ -11,6 +11,7 @@ from torchx_pulumi.model.text import one_line
 MIN_LAST = 20
 """Characters of the last column. With less space, other columns are omitted."""
 
+
 def to_table(fleet: Fleet, width: int | None = None) -> str:
     """Return a fleet as a table, followed by notes about what could not be read.
 
@@ -28,7 +29,9 @@ def table_lines(fleet: Fleet, width: int | None = None) -> list[str]:
     names = [name for name in cells if name != "GPU" or any(cells["GPU"])]
     widths = {name: max([columns(name), *map(columns, cells[name])]) for name in names}
     if width is not None:
-        for name in [column.title for column in sorted(shown, key=lambda column: -(column.terminal or 0)) if column.terminal]:
+        for name in [
+            column.title for column in sorted(shown, key=lambda column: -(column.terminal or 0)) if column.terminal
+        ]:
             if needed(widths) <= width:
                 break
             widths.pop(name, None)
