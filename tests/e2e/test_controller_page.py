@@ -133,12 +133,12 @@ EVENT = {
 
 
 @contextmanager
-def viewed(browser: Browser, logs: Any = None, runs: Any = None, **more: Any) -> Iterator[View]:
+def viewed(browser: Browser, logs: Any = None, runs: Any = None, queues: Any = (), **more: Any) -> Iterator[View]:
     """Serve an empty fleet, in a new context of the browser."""
     options = {"viewport": {"width": 1280, "height": 800}, **more}
     known = {"runs": [RUN], "updates": [UPDATE], "notes": ["archive s3://logs cannot be read"]}
     log = logs or Log(["line"] * 30)
-    with served(runs=runs or (lambda _: known), events=lambda _: [EVENT], logs=log.open) as server:
+    with served(queues=lambda: queues, runs=runs or (lambda _: known), events=lambda _: [EVENT], logs=log.open) as server:
         context = browser.new_context(**options)
         try:
             view = View(f"http://127.0.0.1:{server.port}/?token={server.token}", context)

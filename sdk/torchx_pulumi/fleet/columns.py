@@ -19,6 +19,7 @@ TEXT: Final = {"type": "string"}
 OPTIONAL: Final = {"type": ["string", "null"]}
 TIME: Final = {"type": ["string", "null"], "format": "date-time"}
 COUNT: Final = {"type": "integer", "minimum": 0}
+AMOUNT: Final = {"type": "number", "minimum": 0}
 FLAG: Final = {"type": "boolean"}
 OBJECT: Final = {"type": "object"}
 OBJECTS: Final = {"type": "array", "items": OBJECT}
@@ -157,6 +158,16 @@ def gpus(row: FleetRow) -> float:
     return float(row.resources_total.get("gpu", 0))
 
 
+def cpus(row: FleetRow) -> float:
+    """Return the number of CPUs that the replicas of an app request."""
+    return float(row.resources_total.get("cpu", 0))
+
+
+def running(row: FleetRow, resource: str) -> float:
+    """Return how much of a resource the replicas request that run."""
+    return float(sum(role["resource"].get(resource, 0) * role["counts"].get("RUNNING", 0) for role in row.roles))
+
+
 def cause(row: FleetRow) -> str:
     """Return the cause of an app's state in one line: the first diagnosis, else the message."""
     found = row.diagnoses[0].get("summary") if row.diagnoses else None
@@ -231,7 +242,7 @@ COLUMNS: Final = (
     ),
     Column(
         "gpus",
-        {"type": "number", "minimum": 0},
+        AMOUNT,
         "GPUs that its replicas request.",
         lambda app: gpus(app.row),
         title="GPU",
@@ -267,6 +278,9 @@ COLUMNS: Final = (
         terminal=6,
         searched=True,
     ),
+    Column("cpus", AMOUNT, "CPUs that its replicas request.", lambda app: cpus(app.row)),
+    Column("gpus_running", AMOUNT, "GPUs that its running replicas request.", lambda app: running(app.row, "gpu")),
+    Column("cpus_running", AMOUNT, "CPUs that its running replicas request.", lambda app: running(app.row, "cpu")),
     Column("name", TEXT, "Name of the app as the user wrote it.", searched=True),
     Column("namespace", TEXT, "Namespace."),
     Column("project", TEXT, "Pulumi project. Empty: the backend has none.", lambda app: app.row.stack.project),

@@ -227,6 +227,10 @@ class SchedulerBackend(Generic[OptionsT]):
     explaining_kinds: tuple[tuple[Kind, Selector | None], ...] = ()
     """Kinds of objects, besides job objects, pods and events, that say why a job waits, and the labels of those that
     belong to jobs of this package. None: all objects of the kind."""
+    queue_kind: Kind | None = None
+    """Kind of its queues, one of `explaining_kinds`. None: it has none."""
+    queue_amounts: Callable[[Manifest], Mapping[str, Any]] = lambda _queue: {}
+    """Return `name`, `capability` and `allocated` of a queue: CPUs and GPUs as `cpu` and `gpu`, without a bound left out."""
     absent: Callable[[Reader, OptionsT], list[Problem]] = lambda _cluster, _options: []
     """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []

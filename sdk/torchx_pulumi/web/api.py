@@ -92,6 +92,7 @@ class Api:
         self._site = site
         self.workers = Workers()
         self._shared_metrics = Shared(self.workers, site.metrics)
+        self._shared_queues = Shared(self.workers, lambda: to_json({"queues": list(site.queues())}))
         self.stream = FleetStream(site, self.workers)
         self._streams = Slots(limits.STREAMS, "streams")
         self._log_slots = Slots(limits.LOGS, "logs")
@@ -131,6 +132,13 @@ class Api:
                 media_type="text/event-stream",
                 parameters=STREAM_PARAMETERS,
                 bounded=False,
+            ),
+            Operation(
+                path=f"{API}/queues",
+                name="listQueues",
+                text="Queues of the watched clusters that can be read.",
+                answer=self._queues,
+                schema=reference("Queues"),
             ),
             Operation(
                 path=f"{API}/apps/{{id}}/events",
@@ -250,6 +258,9 @@ class Api:
         except TorchxPulumiError as error:
             raise _failure_of(error) from error
         return json_response(to_json({"events": list(events)}))
+
+    async def _queues(self, _request: Request, _values: Values) -> Response:
+        return json_response(await self._shared_queues.get())
 
     async def _runs(self, request: Request, _values: Values) -> Response:
         app = self._find(request)

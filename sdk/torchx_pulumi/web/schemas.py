@@ -61,6 +61,12 @@ _ROLE: Final[Mapping[str, Schema]] = {
     "replicas": _list({"type": "object"}, "Replicas, as in the stack output `torchx.observed`."),
 }
 
+_AMOUNTS: Final[Schema] = {
+    "type": "object",
+    "properties": {"cpu": {"type": "number"}, "gpu": {"type": "number"}},
+    "additionalProperties": False,
+}
+
 SCHEMAS: Final[Mapping[str, Schema]] = {
     "AppSummary": _object(schema(COLUMNS)),
     "App": _object(
@@ -89,6 +95,15 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "gone": _list({"type": "string"}, "Ids of apps that are gone."),
             "problems": _list({"type": "string"}, "Problems of the controller that have not ended."),
             "read_at": _text("When it was made.", format="date-time"),
+        }
+    ),
+    "Queues": _object({"queues": _list(reference("Queue"), "In no particular order.")}),
+    "Queue": _object(
+        {
+            "cluster": _text("Name of the cluster, as the controller calls it."),
+            "name": _text("Name of the queue."),
+            "capability": {**_AMOUNTS, "description": "What it may use. A resource without a bound is left out."},
+            "allocated": {**_AMOUNTS, "description": "What its jobs were given, those of others as well."},
         }
     ),
     "Events": _object({"events": _list(reference("Event"), "The newest first.")}),

@@ -26,6 +26,8 @@ class Site:
     """Why pages are not complete yet. Empty: they are."""
     events: Callable[[LiveApp], Sequence[Mapping[str, Any]]]
     """Returns the events of an app's objects, the newest first (`events_of`). May raise a ClusterError."""
+    queues: Callable[[], Sequence[Mapping[str, Any]]]
+    """Returns the queues of the watched clusters (`queue_values`)."""
     runs: Callable[[LiveApp], Mapping[str, Any]]
     """Returns the runs of an app and the updates of its stack (`RunHistory.of`)."""
     metrics: Callable[[], tuple[bytes, str]]

@@ -6,7 +6,8 @@ const CHOICES = page.columns.filter((column) => column.choice);
 const TIMES = page.columns.filter(({ cell }) => cell === "age" || cell === "ago");
 const records = new Map(); // Id of an app to its row, and the words that a search finds it by.
 const order = { place: -1, down: false };
-let shownState = "";
+const MOST_ENDED = 50; // rows from which on apps that have ended are behind a button
+let shownState = "", allEnded = false;
 let skew = Date.parse(page.read_at) - Date.now();
 
 // A page without a controller shows ages as they were when it was written.
@@ -30,15 +31,22 @@ function why(app) {
   return reason ? `${reason}: ${app.cause}` : app.cause;
 }
 
+// The parts of a job's name: as the user wrote it, and what made it unique; and its namespace.
+function jobName(app) {
+  const job = app.app_id.slice(app.app_id.indexOf(":") + 1);
+  const own = job.startsWith(app.name) ? app.name : job;
+  return own === job ? [own] : [own, make("span", { class: "quiet" }, job.slice(own.length))];
+}
+const place = (app) => app.namespace ? [" ", make("span", { class: "quiet" }, app.namespace)] : [];
+
 // What each kind of cell shows of an app and the value of its column.
 const CELLS = {
-  link: (app, value) => make("a", { href: `#${encodeURIComponent(app.id)}` }, value),
+  link: (app) => make("span", {}, make("a", { href: `#${encodeURIComponent(app.id)}` }, ...jobName(app)), ...place(app)),
   state: (app, value) => stateOf(value),
   why,
   ready: (app) => `${app.ready}/${app.wanted}`,
   age: (app, value) => age(secondsSince(Date.parse(value))),
-  ago: (app, value) =>
-    value ? `${age(secondsSince(Date.parse(value)))} ago${app.stale ? ", stale" : ""}` : "never seen",
+  ago: (app, value) => make("span", {}, value ? when(value) : "never seen", app.stale ? ", stale" : ""),
   number: (app, value) => value ? String(value) : "",
   text: (app, value) => value,
 };
@@ -47,7 +55,7 @@ function makeRow(app) {
     const stale = cell === "ago" && app.stale ? " stale" : "";
     return make("td", { role: "cell", "data-label": title, class: `cell-${cell}${stale}` }, CELLS[cell](app, app[key]));
   });
-  return make("tr", { role: "row", "data-id": app.id }, ...cells);
+  return make("tr", { role: "row", "data-id": app.id, class: ENDED.has(app.state) ? "ended" : "" }, ...cells);
 }
 function wordsOf(app) {
   const parts = (app.roles || []).flatMap((role) =>
@@ -111,12 +119,17 @@ function keeps({ app, words }) {
       || secondsSince(Date.parse(app.launched_at)) <= Number(inputs.age.value));
 }
 function filter() {
-  let shown = 0;
-  for (const record of records.values()) {
-    const hidden = !keeps(record);
-    if (record.row.hidden !== hidden) record.row.hidden = hidden;
-    if (!hidden) shown += 1;
+  let shown = 0, more = 0;
+  for (const row of body.rows) {
+    const record = records.get(row.dataset.id);
+    const kept = keeps(record);
+    const isMore = kept && !allEnded && shown >= MOST_ENDED && ENDED.has(record.app.state);
+    if (row.hidden !== (!kept || isMore)) row.hidden = !kept || isMore;
+    shown += kept && !isMore;
+    more += isMore;
   }
+  document.getElementById("more").hidden = !more;
+  document.getElementById("more").textContent = `Show ${more} more that have ended`;
   const count = document.getElementById("count");
   if (count.textContent !== `${shown} of ${records.size}`) count.textContent = `${shown} of ${records.size}`;
   const empty = document.getElementById("empty");
@@ -127,7 +140,7 @@ function filter() {
 function tick() {
   for (const { app, row } of records.values()) {
     if (row.hidden) continue;
-    for (const column of TIMES) {
+    for (const column of TIMES.filter(({ cell }) => cell === "age")) {
       const cell = row.cells[page.columns.indexOf(column)], text = CELLS[column.cell](app, app[column.key]);
       if (cell.textContent !== text) cell.textContent = text;
     }
@@ -138,6 +151,9 @@ function showStates() {
   const counts = {};
   for (const { app } of records.values()) counts[app.state] = (counts[app.state] || 0) + 1;
   const active = [...records.values()].filter(({ app }) => !ENDED.has(app.state)).length;
+  const texts = STATES.filter((state) => counts[state] && !ENDED.has(state)).map((state) => `${counts[state]} ${state}`);
+  listTitle = [texts.join(", "), pageTitle].filter(Boolean).join(" - ");
+  if (!panel.open) showTitle();
   const buttons = [["", "All", records.size], ["active", "Active", active],
     ...STATES.filter((state) => counts[state] || state === shownState)
       .map((state) => [state, state, counts[state] || 0])];
@@ -185,6 +201,7 @@ function takeFrame(frame) {
   showStates();
   showChoices();
   filter();
+  showQueues();
 }
 function flash(row) {
   row.classList.remove("changed");

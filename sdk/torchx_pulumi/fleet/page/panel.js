@@ -32,8 +32,8 @@ function reset(id) {
   remark("");
 }
 function showTitle(app) {
-  document.getElementById("panel-title").textContent = app ? app.app_id : "";
-  document.title = app ? `${app.state} ${app.app_id} - TorchX apps` : pageTitle;
+  document.getElementById("panel-title").replaceChildren(...(app ? [...jobName(app), ...place(app)] : []));
+  document.title = app ? `${app.state} ${app.name} - TorchX apps` : listTitle;
   showIcon(app && app.state);
 }
 function selectTab(name) {

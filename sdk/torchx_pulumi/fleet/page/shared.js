@@ -1,6 +1,7 @@
 // The columns, the apps, when they were read; `version` of a page without a controller is null.
 const page = JSON.parse(document.getElementById("data").textContent);
 const pageTitle = document.title;
+let listTitle = pageTitle;
 
 // Text only: nothing of an app is ever read as markup.
 function make(tag, attributes, ...children) {

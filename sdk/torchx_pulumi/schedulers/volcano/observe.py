@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import Any
 
 from torchx_pulumi.kube import PodReader, run_concurrently
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus, Reason
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.nodes import amount
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.schedulers.pods.observe import (
     AT_ONCE,
@@ -117,6 +120,17 @@ def read_job(observed: ObservedObjects) -> JobStatus:
 def read_pods(observed: ObservedObjects) -> JobStatus:
     """Read the status of the pods of a PodGroup."""
     return read_gang_pods(observed.job_object, observed.pods, observed.expected)
+
+
+def queue_amounts(queue: Manifest) -> dict[str, Any]:
+    """Return name, bounds and allocated amounts of a queue; see `SchedulerBackend.queue_amounts`."""
+    resources = {"cpu": "cpu", "gpu": labels.GPU}
+    found = {"capability": mapping_at(queue, "spec", "capability"), "allocated": mapping_at(queue, "status", "allocated")}
+    read = {
+        key: {name: amount(values[resource]) for name, resource in resources.items() if resource in values}
+        for key, values in found.items()
+    }
+    return {"name": text_at(queue, "metadata", "name") or "", **read}
 
 
 def _explain_wait(cluster: PodReader, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
