@@ -96,32 +96,32 @@ def test_the_table_sorts_and_filters(page: Page, address: str) -> None:
     page.goto(address)
     assert len(shown(page)) == 12
     sort_by(page, 0)
-    assert shown(page) == [f"team:train-{number}" for number in range(12)]
+    assert shown(page) == [f"train-{number} team" for number in range(12)]
     expect(page.locator("#apps th").first).to_have_attribute("aria-sort", "ascending")
     sort_by(page, 0)
-    assert shown(page)[0] == "team:train-11"
+    assert shown(page)[0] == "train-11 team"
     sort_by(page, 4)
-    assert shown(page)[0] == "team:train-11"  # the youngest
+    assert shown(page)[0] == "train-11 team"  # the youngest
     page.locator("#states").get_by_role("button", name="FAILED").click()
-    assert shown(page) == ["team:train-3"]
+    assert shown(page) == ["train-3 team"]
     expect(page.locator("#count")).to_have_text("1 of 12")
     page.locator("#states").get_by_role("button", name="All").click()
     page.select_option("#queue", "big")
     assert len(shown(page)) == 6
     page.select_option("#queue", "")
     page.fill("#search", "TRAIN-7-trainer-0")
-    assert shown(page) == ["team:train-7"]
+    assert shown(page) == ["train-7 team"]
     expect(page.locator("body")).to_contain_text("its checkpoint is empty", use_inner_text=True)
 
 
 def test_an_apps_panel_has_reasons_and_replicas_and_its_own_address(page: Page, address: str) -> None:
     page.goto(address)
-    page.get_by_role("link", name="team:train-3", exact=True).click()
+    page.get_by_role("link", name="train-3", exact=True).click()
     expect(page.locator("#panel")).to_be_visible()
     text = page.locator("#panel").inner_text()
     for words in (
         "OutOfMemory: trainer-1 used more than 2 GB", "Killed", "What to do: ask for more memory",
-        "Pod team/train-3-trainer-1", "train-3-trainer-0", "Role trainer: 1/2 ready", "kubectl --context here",
+        "Pod team/train-3-trainer-1", "train-3-trainer-0", "trainer 1/2 ready", "kubectl --context here",
     ):  # fmt: skip
         assert words in text
     of_the_app = page.url
@@ -129,7 +129,7 @@ def test_an_apps_panel_has_reasons_and_replicas_and_its_own_address(page: Page, 
     expect(page.locator("#panel")).to_be_hidden()
     page.goto("about:blank")
     page.goto(of_the_app)
-    expect(page.locator("#panel-title")).to_contain_text("team:train-3")
+    expect(page.locator("#panel-title")).to_contain_text("train-3 team")
 
 
 def test_text_of_an_app_is_never_markup(page: Page, address: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.axe import violations
-from tests.e2e.page_fleet import address_of, runs_of, tracked, write_offline
+from tests.e2e.page_fleet import QUEUES, address_of, runs_of, tracked, write_offline
 from tests.e2e.test_controller_page import WAIT_MS, Log, viewed
 from tests.e2e.test_fleet_page import browser
 
@@ -30,7 +30,8 @@ SCREENS = [
 @pytest.mark.parametrize("screen", SCREENS, ids=str)
 def test_the_live_page_has_no_violation(browser: Browser, screen: dict[str, Any], tmp_path: Path) -> None:
     apps = tracked(datetime.now(timezone.utc))
-    with viewed(browser, Log([f"epoch 3, step {step}" for step in range(200)]), runs_of, **screen) as view:
+    log = Log([f"epoch 3, step {step}" for step in range(200)])
+    with viewed(browser, log, runs_of, QUEUES, **screen) as view:
         for one in apps:
             view.server.fleet.put_stack(one)
         view.server.problems.append("cluster prod does not answer")
@@ -54,4 +55,7 @@ def test_the_offline_page_has_no_violation(browser: Browser, screen: dict[str, A
     page.locator("#apps a").first.click()
     expect(page.locator("#panel")).to_be_visible()
     assert violations(page) == []
+    # It does see what is wrong.
+    page.evaluate("panel.append(document.createElement('select'))")
+    assert [one["rule"] for one in violations(page)] == ["select-name"]
     page.context.close()

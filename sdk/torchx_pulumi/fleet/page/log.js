@@ -6,7 +6,7 @@ const MOST_REPLICAS = 10000; // to choose from; those that an app lists are alwa
 const MOST_MERGED = 100; // replicas that are read for the log of all
 const AT_ONCE = 4;
 const ALL = "*";
-const TIME = /^\d{4}-\d\d-\d\dT[\d:]+(\.(\d+))?\S+ /;
+const TIME = /^(\d{4}-\d\d-\d\dT[\d:]+(?:\.(\d+))?\S+) /;
 const NOTE = "# torchx-pulumi: ";
 const COLORS = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f]/g; // shown as ^G
@@ -188,7 +188,7 @@ async function readAll(abort, following) {
     await Promise.all(Array.from({ length: AT_ONCE }, next));
     if (log.abort !== abort) return "";
     lines.sort((one, other) => (one.key < other.key ? -1 : one.key > other.key ? 1 : 0));
-    for (const { time, name, text } of lines) addLine(`${logInput("times").checked ? time : ""}${name}: ${text}`);
+    for (const { time, name, text } of lines) addLine(`${logInput("times").checked ? `${time} ` : ""}${name}: ${text}`);
     log.failures = 0;
     const which = `${logs} of ${all.length} replicas`;
     if (over) return `End of the logs of ${which}`;
@@ -200,7 +200,7 @@ async function readAll(abort, following) {
 async function readNew(name, tail, known, lines, signal) {
   const [role, replica] = splitReplica(name);
   const last = known.get(name) || { key: "", time: "", count: 0 };
-  const query = new URLSearchParams({ role, replica, ...(last.time ? { since: last.time.trim() } : { tail }) });
+  const query = new URLSearchParams({ role, replica, ...(last.time ? { since: last.time } : { tail }) });
   let text;
   try {
     text = await (await request(`apps/${log.id}/logs?${query}`, { signal })).text();
@@ -212,11 +212,11 @@ async function readNew(name, tail, known, lines, signal) {
   for (const line of text.split("\n")) {
     if (!line || line.startsWith(NOTE)) continue;
     const stamp = TIME.exec(line); // A part of a line has none.
-    const time = stamp ? stamp[0] : mark.time;
+    const time = stamp ? stamp[1] : mark.time;
     const key = stamp ? new Date(time).toISOString().slice(0, 19) + (stamp[2] || "").padEnd(9, "0") : mark.key;
     mark = { key, time, count: mark.key === key ? mark.count + 1 : 1 };
     if (key < last.key || (key === last.key && mark.count <= last.count)) continue;
-    lines.push({ key, time, name, text: stamp ? line.slice(time.length) : line });
+    lines.push({ key, time, name, text: stamp ? line.slice(time.length + 1) : line });
     known.set(name, mark);
   }
   return true;

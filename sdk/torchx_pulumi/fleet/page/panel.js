@@ -33,7 +33,7 @@ function reset(id) {
 }
 function showTitle(app) {
   document.getElementById("panel-title").replaceChildren(...(app ? [...jobName(app), ...place(app)] : []));
-  document.title = app ? `${app.state} ${app.name} - TorchX apps` : listTitle;
+  document.title = app ? `${app.state} ${app.app_id} - TorchX apps` : listTitle;
   showIcon(app && app.state);
 }
 function selectTab(name) {

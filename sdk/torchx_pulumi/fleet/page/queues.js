@@ -38,8 +38,8 @@ function showQueues() {
     [name, amountCell(gpu), amountCell(cpu)]))]);
   const total = (key, value) => rows.reduce((sum, row) => sum + row[key][value], 0);
   const key = total("gpu", "used") + total("gpu", "asked") ? "gpu" : "cpu";
-  document.getElementById("queue-total").textContent = `Queues: ${amountText({ used: total(key, "used"),
-    asked: total(key, "asked"), free: null })} of ${key.toUpperCase()}s`;
+  document.getElementById("queue-total").textContent =
+    `Queues, ${key.toUpperCase()}s: ${amountText({ used: total(key, "used"), asked: total(key, "asked"), free: null })}`;
   clearTimeout(queues.timer);
   if (page.version && !document.hidden)
     queues.timer = setTimeout(readQueues, Math.max(queues.at + QUEUES_MS - Date.now(), 0));
