@@ -58,7 +58,7 @@ def test_each_module_imports_alone() -> None:
 def test_importing_the_sdk_brings_no_third_party() -> None:
     script = (
         "import sys, torchx_pulumi\n"
-        "heavy = {'pulumi', 'kubernetes', 'docker', 'torchx', 'yaml', 'grpc'} & set(sys.modules)\n"
+        "heavy = {'pulumi', 'kubernetes', 'docker', 'torchx', 'yaml', 'grpc', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(heavy)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -67,7 +67,9 @@ def fleet_command(arguments: argparse.Namespace) -> int:
     """Print a fleet; 0 also where single stacks or clusters could not be read, which is said."""
     from torchx_pulumi.fleet.collect import read_fleet
     from torchx_pulumi.fleet.collect.selection import read_selection
-    from torchx_pulumi.fleet.render import to_html, to_json, to_prometheus, to_table
+    from torchx_pulumi.fleet.render.page import to_html
+    from torchx_pulumi.fleet.render.prometheus import to_prometheus
+    from torchx_pulumi.fleet.render.values import to_json
 
     names = ("state", "queue", "user", "namespace", "scheduler", "since")
     selection = read_selection(**{name: getattr(arguments, name) for name in names})
@@ -90,6 +92,8 @@ def fleet_command(arguments: argparse.Namespace) -> int:
     if arguments.json or arguments.html or arguments.prometheus:
         text = to_json(fleet) if arguments.json else to_html(fleet) if arguments.html else to_prometheus(fleet)
     else:
+        from torchx_pulumi.fleet.render.table import to_table
+
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
         text = to_table(fleet, width)
     sys.stdout.write(text)

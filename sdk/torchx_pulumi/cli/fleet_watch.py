@@ -8,18 +8,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any, TextIO
+from typing import Any
 
 from torchx_pulumi.controller.live_rows import LiveRows
-from torchx_pulumi.fleet.collect import Fleet, FleetRow, Selection, StackName
+from torchx_pulumi.fleet.collect import Selection
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
-from torchx_pulumi.fleet.render.screen import ChangeLines, Screen, screen_lines
-from torchx_pulumi.fleet.render.table import to_table
+from torchx_pulumi.fleet.render.watch import LineView, TableView
 from torchx_pulumi.model.errors import TorchxPulumiError
-from torchx_pulumi.model.text import one_line
 
 EXIT_TERMINATED = 143
 """Exit code after SIGTERM, as shells have it."""
@@ -30,89 +28,10 @@ LIST_EVERY_S = 2.0
 LIST_EVERY_CLI_S = 30.0
 """The same where the backend tells no versions, so that each listing reads every stack."""
 
-TICK_S = 1.0
-"""Time after which ages are updated."""
-
 SHARE = 5.0
 """A view is drawn again after at least so many times as long as the last drawing took, so that it takes little CPU."""
 
 MIN_PAUSE_S = 0.1
-
-MOST_NOTES = 3
-"""Messages that are kept at the foot of the table, the last ones."""
-
-SIZE_UNKNOWN = (80, 24)
-
-
-class TableView:
-    """The table on a terminal. The last one stays on the screen."""
-
-    tick_s = TICK_S
-    """Time after which it is shown again without a change."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self._screen = Screen(file)
-        self._notes: tuple[str, ...] = ()
-        self._last: Fleet | None = None
-
-    def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:  # noqa: ARG002
-        """Draw what changed of the selected apps; `others` are all."""
-        self._last, size = fleet, size_of(self._file)
-        clock = fleet.read_at.astimezone().strftime("%H:%M:%S")
-        ended = sum(row.state.terminal for row in fleet.rows)
-        apps = "1 app" if len(fleet.rows) == 1 else f"{len(fleet.rows)} apps"
-        foot = f"{clock}  {apps}, of which {len(fleet.rows) - ended} not ended; Ctrl-C ends the watch"
-        self._screen.draw(screen_lines(fleet, [*self._notes, *notes, foot], width=size[0], height=size[1]), size)
-
-    def say(self, text: str) -> None:
-        """Keep a message for the foot of the table."""
-        line = one_line(text)
-        if line not in self._notes:
-            self._notes = (*self._notes, line)[-MOST_NOTES:]
-
-    def suspend(self) -> None:
-        """Show the first screen while the process is stopped by Ctrl-Z."""
-        self._screen.leave()
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    def close(self) -> None:
-        """Print the whole last table on the first screen."""
-        self._screen.leave()
-        if self._last is not None:
-            self._file.write(to_table(self._last, size_of(self._file)[0]))
-            self._file.writelines(f"{note}\n" for note in self._notes)
-            self._file.flush()
-
-
-class LineView:
-    """A line for each change, at once."""
-
-    tick_s = None
-    """Only changes are shown."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self._changes = ChangeLines()
-        self._noted: set[str] = set()
-
-    def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:
-        """Print what changed; problems, each when it begins, on stderr."""
-        self._file.writelines(f"{text}\n" for text in self._changes.of(fleet, others))
-        self._file.flush()
-        problems = {f"cluster {name} not reached: {why}" for name, why in fleet.unreachable.items()}
-        problems |= {f"stack {item.stack} cannot be read: {item.why}" for item in fleet.broken}
-        problems |= {*notes, *fleet.warnings}
-        for text in sorted(problems - self._noted):
-            self.say(text)
-        self._noted = problems
-
-    def say(self, text: str) -> None:
-        """Print a message on stderr."""
-        print(f"torchx-pulumi: warning: {one_line(text)}", file=sys.stderr, flush=True)  # noqa: T201
-
-    def close(self) -> None:
-        """Do nothing: all is printed."""
 
 
 View = TableView | LineView
@@ -138,6 +57,8 @@ class FleetWatch:
         self.stopped = threading.Event()
         self.wake = threading.Event()
         """Set when something may have changed."""
+        self.suspended = threading.Event()
+        """Set when the process is to be stopped by Ctrl-Z."""
 
     def run(self) -> None:
         """Show the fleet until `stopped` is set."""
@@ -146,6 +67,8 @@ class FleetWatch:
         try:
             while not self.stopped.is_set():
                 self.wake.clear()
+                if self.suspended.is_set():
+                    self._suspend()
                 begun = time.monotonic()
                 self._show()
                 took_s = time.monotonic() - begun
@@ -160,6 +83,13 @@ class FleetWatch:
         """End the watch; for signal handlers."""
         self.stopped.set()
         self.wake.set()
+
+    def _suspend(self) -> None:
+        """Stop the process with its terminal as it was before, until it is continued."""
+        self.suspended.clear()
+        if isinstance(self._view, TableView):
+            self._view.leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
 
     def _show(self) -> None:
         now = datetime.now(timezone.utc)
@@ -220,9 +150,8 @@ def _signals(watch: FleetWatch, view: View) -> Iterator[None]:
     """End the watch on SIGTERM, redraw when the terminal is resized, and leave its screen on Ctrl-Z."""
 
     def suspend(*_: Any) -> None:
-        if isinstance(view, TableView):
-            view.suspend()
-            watch.wake.set()
+        watch.suspended.set()
+        watch.wake.set()
 
     handlers: dict[int, Callable[..., Any]] = {signal.SIGTERM: lambda *_: watch.stop()}
     if isinstance(view, TableView):
@@ -255,12 +184,3 @@ def _messages(view: View) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-
-
-def size_of(file: TextIO) -> tuple[int, int]:
-    """Return columns and lines of a terminal."""
-    with suppress(OSError, ValueError):
-        width, height = os.get_terminal_size(file.fileno())
-        if width > 0 and height > 0:
-            return width, height
-    return SIZE_UNKNOWN

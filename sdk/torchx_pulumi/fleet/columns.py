@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NewType
 
 from torchx_pulumi.fleet.collect.row import FleetRow
 from torchx_pulumi.model.object_fields import is_finite
@@ -39,7 +39,7 @@ class ShownApp:
     row: FleetRow
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """One value of an app: always in the API, and in the views that its fields name."""
 
@@ -76,9 +76,13 @@ class Column:
         return one_line(str(shown))
 
 
-def summary(app: ShownApp) -> dict[str, Any]:
+AppSummary = NewType("AppSummary", dict[str, Any])
+"""The columns of an app as JSON values."""
+
+
+def summary(app: ShownApp) -> AppSummary:
     """Return what a list of apps shows of one as JSON values; times in place of ages, so that they stay true."""
-    return {column.key: column.json_value(app) for column in COLUMNS}
+    return AppSummary({column.key: column.json_value(app) for column in COLUMNS})
 
 
 def detail(app: ShownApp) -> dict[str, Any]:

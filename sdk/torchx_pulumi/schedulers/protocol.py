@@ -229,8 +229,8 @@ class SchedulerBackend(Generic[OptionsT]):
     belong to jobs of this package. None: all objects of the kind."""
     queue_kind: Kind | None = None
     """Kind of its queues, one of `explaining_kinds`. None: it has none."""
-    queue_amounts: Callable[[Manifest], Mapping[str, Any]] = lambda _queue: {}
-    """Return `name`, `capability` and `allocated` of a queue: CPUs and GPUs as `cpu` and `gpu`, without a bound left out."""
+    queue_amounts: Callable[[Manifest], tuple[Mapping[str, float], Mapping[str, float]]] = lambda _queue: ({}, {})
+    """Return what the jobs of a queue may use and what they were given, as `cpu` and `gpu`. Left out: no bound."""
     absent: Callable[[Reader, OptionsT], list[Problem]] = lambda _cluster, _options: []
     """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []

@@ -22,6 +22,7 @@ from torchx_pulumi.model.status import JobState
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.schedulers import scheduler_names
 from torchx_pulumi.web import limits
+from torchx_pulumi.web.answers import Apps, Queues
 from torchx_pulumi.web.bounds import Shared, Slots, Workers
 from torchx_pulumi.web.log_pipe import LogPipe
 from torchx_pulumi.web.logs import NOTE, LogRequest, status_of
@@ -92,7 +93,7 @@ class Api:
         self._site = site
         self.workers = Workers()
         self._shared_metrics = Shared(self.workers, site.metrics)
-        self._shared_queues = Shared(self.workers, lambda: to_json({"queues": list(site.queues())}))
+        self._shared_queues = Shared(self.workers, lambda: to_json(Queues(queues=site.queues())))
         self.stream = FleetStream(site, self.workers)
         self._streams = Slots(limits.STREAMS, "streams")
         self._log_slots = Slots(limits.LOGS, "logs")
@@ -221,17 +222,16 @@ class Api:
         if values["cursor"] is not None:
             found = [app for app in found if _comes_after(app, values["cursor"])]
         shown = found[: values["limit"] or MOST_APPS]
-        return to_json(
-            {
-                "version": self.stream.name(version),
-                "read_at": format_time(now),
-                "backends": list(site.backends),
-                "problems": list(site.remarks()),
-                "total": total,
-                "apps": shown,
-                "next": f"{shown[-1]['launched_at'] or ''}_{shown[-1]['id']}" if len(shown) < len(found) else None,
-            }
-        )
+        answer: Apps = {
+            "version": self.stream.name(version),
+            "read_at": format_time(now),
+            "backends": list(site.backends),
+            "problems": list(site.remarks()),
+            "total": total,
+            "apps": shown,
+            "next": f"{shown[-1]['launched_at'] or ''}_{shown[-1]['id']}" if len(shown) < len(found) else None,
+        }
+        return to_json(answer)
 
     async def _app(self, request: Request, _values: Values) -> Response:
         app, now = self._find(request), datetime.now(timezone.utc)

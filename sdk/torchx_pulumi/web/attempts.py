@@ -12,6 +12,7 @@ from torchx_pulumi.log_archive.archive import RunKey, newest_copies, uids_of
 from torchx_pulumi.log_archive.replica_log import attempts_of, runs_of_attempt
 from torchx_pulumi.logs.query import ContainerRun, PodRun
 from torchx_pulumi.model.timestamps import time_text
+from torchx_pulumi.web.answers import Attempt, Run
 
 MOST_RUNS = 20
 """Runs of an app: the newest."""
@@ -82,7 +83,7 @@ def read_archived_app(archives: Sequence[Archive], app: TrackedApp) -> tuple[Arc
     return archived, problems
 
 
-def attempt_values(app: TrackedApp, archived: ArchivedApp, pods: Sequence[PodRun]) -> list[dict[str, Any]]:
+def attempt_values(app: TrackedApp, archived: ArchivedApp, pods: Sequence[PodRun]) -> list[Run]:
     """Return the runs of an app, the present one first, with the attempts of their replicas, the newest first.
 
     Args:
@@ -95,14 +96,12 @@ def attempt_values(app: TrackedApp, archived: ArchivedApp, pods: Sequence[PodRun
     return [_run_values(app, uid, archived.get(uid, {}), pods if uid == present else ()) for uid in uids]
 
 
-def _run_values(
-    app: TrackedApp, uid: str, replicas: Mapping[Place, ArchivedRuns], pods: Sequence[PodRun]
-) -> dict[str, Any]:
+def _run_values(app: TrackedApp, uid: str, replicas: Mapping[Place, ArchivedRuns], pods: Sequence[PodRun]) -> Run:
     live: dict[Place, list[PodRun]] = {}
     for run in pods:
         key = job_of(app, uid).key(run)
         live.setdefault((key.role, key.replica), []).append(run)
-    attempts: list[dict[str, Any]] = []
+    attempts: list[Attempt] = []
     omitted = sum(replica.omitted for replica in replicas.values())
     for place in sorted({*replicas, *live}):
         room = MOST_ATTEMPTS - len(attempts)
@@ -119,13 +118,13 @@ def _run_values(
         "reason": None,
         "attempt": None,
         "started_at": min((began for began, _ in times if began), default=None),
-        "finished_at": max((ended for _, ended in times), default=None) if over else None,
+        "finished_at": max((ended for _, ended in times if ended), default=None) if over else None,
         "attempts": attempts,
         "omitted": omitted,
     }
 
 
-def _replica_values(replica: ArchivedRuns, live: Sequence[PodRun]) -> list[dict[str, Any]]:
+def _replica_values(replica: ArchivedRuns, live: Sequence[PodRun]) -> list[Attempt]:
     """Return the container runs of a replica, each once, those of the newest attempt first."""
     archived = {(*run.attempt, run.container): run for run in replica.runs}
     there = {(*run.attempt, run.container): run for run in live}
@@ -133,7 +132,7 @@ def _replica_values(replica: ArchivedRuns, live: Sequence[PodRun]) -> list[dict[
     begun = {run.pod_uid for run in replica.runs} | {run.pod_uid for run in live if run.default}
     known: dict[Any, ContainerRun] = {**{name: run for name, run in there.items() if run.pod_uid in begun}, **archived}
     attempts = attempts_of(known.values())
-    values: dict[Any, dict[str, Any]] = {}
+    values: dict[Any, Attempt] = {}
     for number in range(len(attempts), 0, -1):
         for run in runs_of_attempt([*known.values()], attempts, number):
             name = (*run.attempt, run.container)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
 
 from torchx_pulumi.controller.live_fleet import LiveApp
 from torchx_pulumi.controller.observing import ClusterView
@@ -19,6 +18,7 @@ from torchx_pulumi.model.timestamps import time_text
 from torchx_pulumi.stack_state.backend import backend_url, open_store
 from torchx_pulumi.stack_state.stacks import StackUpdate, read_updates
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
+from torchx_pulumi.web.answers import Runs, Update
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.attempts import ArchivedApp, attempt_values, read_archived_app
 from torchx_pulumi.web.pod_log import pods_of_run
@@ -76,7 +76,7 @@ class RunHistory:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._stores: dict[str, Store | None] = {}
 
-    def of(self, app: LiveApp) -> dict[str, Any]:
+    def of(self, app: LiveApp) -> Runs:
         """Return the runs of an app as JSON values.
 
         Returns:
@@ -135,7 +135,7 @@ class RunHistory:
             return self._stores[backend]
 
 
-def _update_values(update: StackUpdate) -> Mapping[str, Any]:
+def _update_values(update: StackUpdate) -> Update:
     return {
         "kind": update.kind,
         "result": update.result,

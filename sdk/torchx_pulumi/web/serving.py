@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import uvicorn
 
@@ -17,15 +16,16 @@ from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.timestamps import format_time, parse_time
+from torchx_pulumi.model.timestamps import parse_time, time_text
 from torchx_pulumi.web import limits
+from torchx_pulumi.web.answers import Event
 from torchx_pulumi.web.application import Application
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.connections import Connection
 from torchx_pulumi.web.logs import LiveLogs
 from torchx_pulumi.web.metrics import ControllerMetrics
 from torchx_pulumi.web.options import Listening
-from torchx_pulumi.web.queues import queue_values
+from torchx_pulumi.web.queues import queues_of
 from torchx_pulumi.web.runs import RunHistory
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.tokens import FileToken
@@ -140,7 +140,7 @@ def serve_pages(
         problems=controller.problems,
         not_ready=controller.not_ready,
         events=lambda app: events_of(controller.view_of(app.app), app.app),
-        queues=lambda: queue_values(controller.views),
+        queues=lambda: [*queues_of(controller.views)],
         runs=RunHistory(controller.view_of, known).of,
         metrics=metrics.render,
         logs=logs.open if listening.serves_logs else None,
@@ -151,7 +151,7 @@ def serve_pages(
     return server
 
 
-def events_of(view: ClusterView | None, app: TrackedApp) -> list[dict[str, Any]]:
+def events_of(view: ClusterView | None, app: TrackedApp) -> list[Event]:
     """Return the events of an app's objects as JSON values, the newest first.
 
     Args:
@@ -166,7 +166,7 @@ def events_of(view: ClusterView | None, app: TrackedApp) -> list[dict[str, Any]]
     return [_values(event) for event in reversed(view.events_of(app)[-MOST_EVENTS:])]
 
 
-def _values(event: Manifest) -> dict[str, Any]:
+def _values(event: Manifest) -> Event:
     times = (
         text_at(event, "lastTimestamp"),
         text_at(event, "eventTime"),
@@ -175,7 +175,7 @@ def _values(event: Manifest) -> dict[str, Any]:
     time = next((found for found in map(parse_time, times) if found is not None), None)
     kind, name = text_at(event, "involvedObject", "kind") or "", text_at(event, "involvedObject", "name") or ""
     return {
-        "time": None if time is None else format_time(time),
+        "time": time_text(time),
         "type": text_at(event, "type") or "Normal",
         "reason": text_at(event, "reason") or "",
         "message": (text_at(event, "message") or text_at(event, "note") or "")[:LONGEST_MESSAGE],

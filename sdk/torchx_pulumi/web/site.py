@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torchx_pulumi.controller.live_fleet import LiveApp, LiveFleet
 from torchx_pulumi.logs import LogStop
+from torchx_pulumi.web.answers import Event, Queue, Runs
 from torchx_pulumi.web.logs import LogRequest
 
 OpenLog = Callable[[LiveApp, LogRequest, LogStop], Iterator[str]]
@@ -24,11 +24,11 @@ class Site:
     """Texts of the problems that have begun and not ended."""
     not_ready: Callable[[], str]
     """Why pages are not complete yet. Empty: they are."""
-    events: Callable[[LiveApp], Sequence[Mapping[str, Any]]]
+    events: Callable[[LiveApp], Sequence[Event]]
     """Returns the events of an app's objects, the newest first (`events_of`). May raise a ClusterError."""
-    queues: Callable[[], Sequence[Mapping[str, Any]]]
-    """Returns the queues of the watched clusters (`queue_values`)."""
-    runs: Callable[[LiveApp], Mapping[str, Any]]
+    queues: Callable[[], list[Queue]]
+    """Returns the queues of the watched clusters (`queues_of`)."""
+    runs: Callable[[LiveApp], Runs]
     """Returns the runs of an app and the updates of its stack (`RunHistory.of`)."""
     metrics: Callable[[], tuple[bytes, str]]
     """Returns the metrics, and their content type."""

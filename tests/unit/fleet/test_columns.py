@@ -13,7 +13,8 @@ from torchx_pulumi.fleet.collect import Fleet, StackName
 from torchx_pulumi.fleet.collect.row import FleetRow, build_row
 from torchx_pulumi.fleet.columns import COLUMNS, Cell, Column, ShownApp, detail, schema, summary
 from torchx_pulumi.fleet.page import part
-from torchx_pulumi.fleet.render import to_html, to_table
+from torchx_pulumi.fleet.render.page import to_html
+from torchx_pulumi.fleet.render.table import to_table
 from torchx_pulumi.stack_state.checkpoint import StackApp
 
 from tests.unit.fleet.collect.states import output

@@ -147,7 +147,7 @@ def test_asking_for_the_options_loads_no_engine_and_no_client(tmp_path: Path) ->
     code = (
         "import sys; from torchx_pulumi_stacks.entrypoints import create_volcano; "
         "repr(create_volcano('s', extra='1').run_opts()); "
-        "print([m for m in ('pulumi', 'kubernetes', 'docker', 'grpc', 'torch') if m in sys.modules])"
+        "print([m for m in ('pulumi', 'kubernetes', 'docker', 'grpc', 'rich', 'torch') if m in sys.modules])"
     )
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,

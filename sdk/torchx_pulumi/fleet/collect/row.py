@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypedDict, TypeGuard
 
 from torchx_pulumi.model.object_fields import is_finite, items_at, mapping_at, text_at
 from torchx_pulumi.model.status import JobState, Reason, read_state
+from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.stack_state.stacks import StackName
 
 STALE_AFTER_S = 900.0
 """Age from which an observation of an unfinished app is stale."""
+
+
+class Role(TypedDict):
+    """A role as it was requested and observed."""
+
+    name: Annotated[str, "Name of the role."]
+    image: Annotated[str, "Image. Empty: not known."]
+    digest: Annotated[str | None, "Digest of the image. Null: not known."]
+    wanted: Annotated[int, {"minimum": 0}, "Replicas that were requested."]
+    ready: Annotated[int, {"minimum": 0}, "Replicas that run or have succeeded."]
+    min_replicas: Annotated[int | None, "Replicas that start together. Null: all."]
+    resource: Annotated[dict[str, Any], "Resources of a replica: cpu, gpu, memory_mb, devices."]
+    counts: Annotated[dict[str, int], "State to replicas in it."]
+    omitted: Annotated[int, {"minimum": 0}, "Replicas that are counted and not listed."]
+    replicas: Annotated[list[Mapping[str, Any]], "Replicas, as in the stack output `torchx.observed`."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +55,7 @@ class FleetRow:
     """Explanation of the reason. Empty: there is none."""
     phase: str | None
     """The scheduler's phase. None: not known."""
-    roles: Sequence[Mapping[str, Any]]
-    """Requested and observed roles: name, image, digest, wanted, ready, counts, omitted, replicas."""
+    roles: Sequence[Role]
     replicas_ready: int
     """Replicas that run or have succeeded."""
     replicas_wanted: int
@@ -106,6 +121,21 @@ class Fleet:
     """Name of each cluster that did not respond, to the reason."""
     warnings: Sequence[str] = ()
     """Other problems while reading; the rows then show the observation in the stack."""
+
+    def remarks(self) -> list[str]:
+        """Return notes about the rows, for example about unreachable clusters and unreadable stacks."""
+        notes = [f"cluster {one_line(name)} not reached: {one_line(why)}" for name, why in self.unreachable.items()]
+        notes += [f"stack {one_line(str(item.stack))} cannot be read: {one_line(item.why)}" for item in self.broken]
+        # Notes about one app. Clusters are listed above.
+        notes += [
+            f"{one_line(row.app_id)}: {one_line(row.note)}"
+            for row in self.rows
+            if row.note and not row.note.startswith("cluster not reached")
+        ]
+        stale = sum(row.stale for row in self.rows)
+        if stale:
+            notes.append(f"{stale} unfinished, last seen long ago: --live asks the clusters")
+        return notes
 
 
 CLAIM_S = 60.0
@@ -215,11 +245,11 @@ def without_stale_claims(observed: Mapping[str, Any], state: JobState, freshness
     }
 
 
-def join_roles(declared: object, observed: object) -> list[dict[str, Any]]:
+def join_roles(declared: object, observed: object) -> list[Role]:
     """Join what was declared and what was observed of each role."""
     seen = {text_at(role, "name") or "": role for role in items_at(observed)}
     asked = {text_at(role, "name") or "": role for role in items_at(declared)}
-    joined = []
+    joined: list[Role] = []
     for name in [*asked, *(name for name in seen if name not in asked)]:
         want, have = asked.get(name, {}), seen.get(name, {})
         counts = {

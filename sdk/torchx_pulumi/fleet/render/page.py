@@ -5,7 +5,6 @@ from __future__ import annotations
 from torchx_pulumi.fleet.collect import Fleet
 from torchx_pulumi.fleet.columns import ShownApp, detail
 from torchx_pulumi.fleet.page import fleet_page
-from torchx_pulumi.fleet.render.table import remarks
 
 
 def to_html(fleet: Fleet) -> str:
@@ -14,7 +13,7 @@ def to_html(fleet: Fleet) -> str:
         [detail(ShownApp(str(row.stack), fleet.backend, row)) for row in fleet.rows],
         title=f"TorchX apps: {fleet.backend}",
         backends=[fleet.backend],
-        problems=remarks(fleet) if fleet.rows else remarks(fleet)[1:],
+        problems=fleet.remarks(),
         read_at=fleet.read_at,
     )
     return page

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import unicodedata
+import io
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from torchx_pulumi.fleet.collect import Fleet
 from torchx_pulumi.fleet.columns import terminal_columns
-from torchx_pulumi.model.text import one_line
 
-MIN_LAST = 20
-"""Characters of the last column. With less space, other columns are omitted."""
+MIN_WIDE = 20
+"""Characters of the wide column. With less space, other columns are omitted."""
+
+GAP = 2
+"""Blanks between two columns."""
 
 
 def to_table(fleet: Fleet, width: int | None = None) -> str:
@@ -19,79 +26,32 @@ def to_table(fleet: Fleet, width: int | None = None) -> str:
         fleet: The fleet.
         width: Characters of a line of the terminal. None: there is no terminal, and lines have any length.
     """
-    return "\n".join([*table_lines(fleet, width), *remarks(fleet)]) + "\n"
+    lines = [] if fleet.rows else [f"no apps in {fleet.backend}"]
+    if fleet.rows:
+        table, needed = fleet_table(fleet, width)
+        console = Console(file=io.StringIO(), width=width or needed, height=1, color_system=None)
+        with console.capture() as captured:
+            console.print(table)
+        lines = [line.rstrip() for line in captured.get().splitlines()]
+    return "\n".join([*lines, *fleet.remarks()]) + "\n"
 
 
-def table_lines(fleet: Fleet, width: int | None = None) -> list[str]:
-    """Return the heading and a line for each row; arguments as `to_table`. Empty: there is no row."""
-    shown = terminal_columns()
-    cells = {column.title: [column.terminal_text(row) for row in fleet.rows] for column in shown}
-    names = [name for name in cells if name != "GPU" or any(cells["GPU"])]
-    widths = {name: max([columns(name), *map(columns, cells[name])]) for name in names}
-    if width is not None:
-        for name in [
-            column.title for column in sorted(shown, key=lambda column: -(column.terminal or 0)) if column.terminal
-        ]:
-            if needed(widths) <= width:
-                break
-            widths.pop(name, None)
-    lines = [line({name: name.upper() for name in widths}, widths, width)] if fleet.rows else []
-    for place in range(len(fleet.rows)):
-        lines.append(line({name: cells[name][place] for name in widths}, widths, width))
-    return lines
+def fleet_table(fleet: Fleet, width: int | None = None) -> tuple[Table, int]:
+    """Return the table of the rows, and the characters of its longest line; arguments as `to_table`.
 
-
-def remarks(fleet: Fleet) -> list[str]:
-    """Return the notes below the rows, for example about unreachable clusters and unreadable stacks."""
-    notes = [] if fleet.rows else [f"no apps in {fleet.backend}"]
-    notes += [f"cluster {one_line(name)} not reached: {one_line(why)}" for name, why in fleet.unreachable.items()]
-    notes += [f"stack {one_line(str(item.stack))} cannot be read: {one_line(item.why)}" for item in fleet.broken]
-    # Notes about one app. Clusters are listed above.
-    notes += [
-        f"{one_line(row.app_id)}: {one_line(row.note)}"
-        for row in fleet.rows
-        if row.note and not row.note.startswith("cluster not reached")
-    ]
-    stale = sum(row.stale for row in fleet.rows)
-    if stale:
-        notes.append(f"{stale} unfinished, last seen long ago: --live asks the clusters")
-    return notes
-
-
-def needed(widths: dict[str, int]) -> int:
-    """Return the characters that a line needs. The last cell may be cut."""
-    *most, last = widths.items()
-    return sum(width + 2 for _, width in most) + (min(last[1], MIN_LAST) if last[0] == "Why" else last[1])
-
-
-def line(cells: dict[str, str], widths: dict[str, int], width: int | None) -> str:
-    """Return a line of the table."""
-    text = "  ".join(cells[name] + " " * (size - columns(cells[name])) for name, size in widths.items()).rstrip()
-    return text if width is None else cut(text, width)
-
-
-def cut(text: str, width: int) -> str:
-    """Return a text of at most `width` columns. A cut text ends with an ellipsis."""
-    if columns(text) <= width:
-        return text
-    kept, used = [], 0
-    for character in text:
-        used += columns(character)
-        if used > width - 1:
-            break
-        kept.append(character)
-    return "".join(kept).rstrip() + "\u2026"
-
-
-def columns(text: str) -> int:
-    """Return the columns of a terminal that a text takes.
-
-    >>> columns("abc"), columns("日本")
-    (3, 4)
+    Columns without a text are omitted, and on a narrow terminal those of the highest numbers.
     """
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
+    cells = {column: [column.terminal_text(row) for row in fleet.rows] for column in terminal_columns()}
+    cells = {column: [column.title.upper(), *texts] for column, texts in cells.items() if any(texts)}
+    sizes = {column: max(map(cell_len, texts)) for column, texts in cells.items()}
+    for column in sorted(sizes, key=lambda column: -(column.terminal or 0)):
+        least = sum(min(size, MIN_WIDE) if each.wide else size for each, size in sizes.items())
+        if width is None or not column.terminal or least + GAP * (len(sizes) - 1) <= width:
+            break
+        del sizes[column]
+    table = Table.grid(padding=(0, GAP, 0, 0))
+    for column in sizes:
+        table.add_column(no_wrap=not column.wide)
+    # A row of columns, because rich takes half a millisecond for each row of a table.
+    table.add_row(*(Text("\n".join(cells[column]), no_wrap=True, overflow="ellipsis") for column in sizes))
+    return table, sum(sizes.values()) + GAP * (len(sizes) - 1)

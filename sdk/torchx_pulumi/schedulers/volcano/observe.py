@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
 
 from torchx_pulumi.kube import PodReader, run_concurrently
 from torchx_pulumi.model import labels
@@ -122,15 +122,13 @@ def read_pods(observed: ObservedObjects) -> JobStatus:
     return read_gang_pods(observed.job_object, observed.pods, observed.expected)
 
 
-def queue_amounts(queue: Manifest) -> dict[str, Any]:
-    """Return name, bounds and allocated amounts of a queue; see `SchedulerBackend.queue_amounts`."""
-    resources = {"cpu": "cpu", "gpu": labels.GPU}
-    found = {"capability": mapping_at(queue, "spec", "capability"), "allocated": mapping_at(queue, "status", "allocated")}
-    read = {
-        key: {name: amount(values[resource]) for name, resource in resources.items() if resource in values}
-        for key, values in found.items()
-    }
-    return {"name": text_at(queue, "metadata", "name") or "", **read}
+def queue_amounts(queue: Manifest) -> tuple[dict[str, float], dict[str, float]]:
+    """Return what the jobs of a queue may use and what they were given; see `SchedulerBackend.queue_amounts`."""
+
+    def read(values: Mapping[str, object]) -> dict[str, float]:
+        return {name: amount(values[key]) for name, key in (("cpu", "cpu"), ("gpu", labels.GPU)) if key in values}
+
+    return read(mapping_at(queue, "spec", "capability")), read(mapping_at(queue, "status", "allocated"))
 
 
 def _explain_wait(cluster: PodReader, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:

@@ -19,7 +19,7 @@ from torchx_pulumi.controller.controller import WatchState
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import Fleet, StackName
 from torchx_pulumi.fleet.collect.row import build_row
-from torchx_pulumi.fleet.render import to_prometheus
+from torchx_pulumi.fleet.render.prometheus import to_prometheus
 from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.web.metrics import ControllerMetrics
 

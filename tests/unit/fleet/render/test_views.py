@@ -10,10 +10,13 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from torchx_pulumi.fleet.collect import BrokenStack, Fleet, StackName
 from torchx_pulumi.fleet.collect.row import build_row
-from torchx_pulumi.fleet.render import to_html, to_json, to_prometheus, to_table
-from torchx_pulumi.fleet.render.table import columns
+from torchx_pulumi.fleet.render.page import to_html
+from torchx_pulumi.fleet.render.prometheus import to_prometheus
+from torchx_pulumi.fleet.render.table import to_table
+from torchx_pulumi.fleet.render.values import to_json
 from torchx_pulumi.stack_state.checkpoint import StackApp
 
 from tests.unit.fleet.collect.states import ODD_NUMBERS, odd_output, output
@@ -63,7 +66,7 @@ def test_a_narrow_table_does_without_columns_and_no_line_is_wider_than_the_termi
     long = fleet(output("a", observed={"message": "no node has room " * 20}))
     for width in (140, 100, 80, 60, 40):
         lines = to_table(long, width).splitlines()
-        assert max(map(columns, lines[:2])) <= width
+        assert max(map(cell_len, lines)) <= width
         assert "team:a" in lines[1]
     assert "SCHEDULER" not in to_table(long, 80)
 

@@ -1,0 +1,129 @@
+"""A fleet that is shown again and again: drawn on a terminal, or as lines about its changes in files and pipes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from torchx_pulumi.fleet.collect import Fleet, FleetRow, StackName
+from torchx_pulumi.fleet.columns import cause
+from torchx_pulumi.fleet.render.table import fleet_table, to_table
+from torchx_pulumi.model.text import one_line
+from torchx_pulumi.model.timestamps import format_time
+
+MOST_NOTES = 3
+"""Messages that are kept at the foot of the table, the last ones."""
+
+
+class TableView:
+    """The table on the second screen of a terminal. The last one stays on the first screen."""
+
+    tick_s = 1.0
+    """Time after which it is shown again without a change, so that ages are current."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._console = Console(file=file, highlight=False)
+        self._live = Live(
+            console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._notes: tuple[str, ...] = ()
+        self._last: Fleet | None = None
+
+    def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:  # noqa: ARG002
+        """Draw the selected apps; `others` are all."""
+        self._last = fleet
+        clock = fleet.read_at.astimezone().strftime("%H:%M:%S")
+        ended = sum(row.state.terminal for row in fleet.rows)
+        apps = "1 app" if len(fleet.rows) == 1 else f"{len(fleet.rows)} apps"
+        foot = f"{clock}  {apps}, of which {len(fleet.rows) - ended} not ended; Ctrl-C ends the watch"
+        self._live.start()
+        self._live.update(screen(fleet, [*self._notes, *notes, foot], *self._console.size), refresh=True)
+
+    def say(self, text: str) -> None:
+        """Keep a message for the foot of the table."""
+        line = one_line(text)
+        if line not in self._notes:
+            self._notes = (*self._notes, line)[-MOST_NOTES:]
+
+    def leave(self) -> None:
+        """Show the first screen again, until the next drawing."""
+        self._live.stop()
+
+    def close(self) -> None:
+        """Print the whole last table on the first screen."""
+        self.leave()
+        if self._last is not None:
+            self._console.file.write(to_table(self._last, self._console.width))
+            self._console.file.writelines(f"{note}\n" for note in self._notes)
+            self._console.file.flush()
+
+
+def screen(fleet: Fleet, notes: Sequence[str], width: int, height: int) -> Group:
+    """Return a fleet for a terminal: rows from the top, remarks below them, notes at the end.
+
+    What does not fit is left out, and the number of rows that are left out is said. The last note is always shown.
+    """
+    *most, last = [*([] if fleet.rows else [f"no apps in {fleet.backend}"]), *fleet.remarks(), *notes]
+    # The rows are what is watched: remarks may take a third of the lines.
+    below = [*most[: max(height // 3 - 1, 0)], last]
+    space = max(height - len(below) - 1, 0)
+    if len(fleet.rows) > space:
+        hidden = len(fleet.rows) - max(space - 1, 0)
+        below = [f"... {hidden} more; enlarge the terminal, or select fewer (--state active)", *below]
+        fleet = replace(fleet, rows=fleet.rows[: max(space - 1, 0)])
+    texts = [Text(text, no_wrap=True, overflow="ellipsis") for text in below[-height:]]
+    return Group(*([fleet_table(fleet, width)[0]] if fleet.rows else []), *texts)
+
+
+class LineView:
+    """A line for each change, at once."""
+
+    tick_s = None
+    """Only changes are shown."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._known: Mapping[StackName, FleetRow] = {}
+        self._noted: set[str] = set()
+
+    def show(self, fleet: Fleet, others: Mapping[StackName, FleetRow], notes: Sequence[str]) -> None:
+        """Print a line for each selected app that is new, changed or gone; problems, when they begin, on stderr.
+
+        Args:
+            fleet: The selected apps.
+            others: All apps. One that is not selected any more gets a last line.
+            notes: Problems besides those of the fleet.
+        """
+        rows = {row.stack: row for row in fleet.rows}
+        for name in dict.fromkeys([*rows, *self._known]):
+            before, now = self._known.get(name), rows.get(name, others.get(name))
+            if name not in rows or before is None or _told(before) != _told(rows[name]):
+                row = now or self._known[name]
+                words = [one_line(row.app_id), "deleted"] if now is None else [*_told(row)[1:], cause(row)]
+                self._file.write(f"{format_time(fleet.read_at)} {' '.join(words).rstrip()}\n")
+        self._known = rows
+        self._file.flush()
+        problems = {f"cluster {name} not reached: {why}" for name, why in fleet.unreachable.items()}
+        problems |= {f"stack {item.stack} cannot be read: {item.why}" for item in fleet.broken}
+        problems |= {*notes, *fleet.warnings}
+        for text in sorted(problems - self._noted):
+            self.say(text)
+        self._noted = problems
+
+    def say(self, text: str) -> None:
+        """Print a message on stderr."""
+        print(f"torchx-pulumi: warning: {one_line(text)}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def close(self) -> None:
+        """Do nothing: all is printed."""
+
+
+def _told(row: FleetRow) -> tuple[str, ...]:
+    ready = f"{row.replicas_ready}/{row.replicas_wanted}"
+    return str(row.attempt), one_line(row.app_id), row.state.value, one_line(row.reason) or "-", ready
