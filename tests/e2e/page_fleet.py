@@ -7,21 +7,21 @@ Run this module to write the pictures of the docs:
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.controller.live_fleet import LiveApp, live_id
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.stack_state.checkpoint import StackApp
 
+from tests.e2e.test_controller_page import Log, viewed
+from tests.e2e.test_fleet_page import started_browser
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack
 from tests.unit.web.site_server import app
 
@@ -186,3 +186,26 @@ def write_offline(folder: Path, now: datetime) -> str:
     assert main(["fleet", "--backend", f"file://{folder}", "--html", str(file)]) == 0
     file.write_text(file.read_text().replace(str(folder), "/mnt/pulumi-state"))
     return file.as_uri()
+
+
+def write_pictures(folder: Path) -> None:
+    """Write the pictures of the docs: the page of a fleet, and the log of an app on a phone."""
+    log = Log([f"epoch 3, step {step}: loss {2.1 - step / 900:.4f}, 11{step % 97:02} tokens/s" for step in range(400)])
+    view = {"viewport": {"width": 1280, "height": 720}}
+    with started_browser() as browser, viewed(browser, log, runs_of, QUEUES, **view) as made:
+        for one in tracked(datetime.now(timezone.utc)):
+            made.server.fleet.put_stack(one)
+            made.server.fleet.put_seen(one.key, one.uid, one.output.output["observed"])
+        page = made.open()
+        expect(page.locator("#queues")).to_contain_text("112 free")
+        page.screenshot(path=folder / "fleet-page.png")
+        page.set_viewport_size({"width": 390, "height": 620})
+        page.locator("#apps tbody a").nth(6).click()
+        page.locator("#tab-log").click()
+        expect(page.locator("#log")).to_contain_text("step 399")
+        page.wait_for_timeout(500)
+        page.screenshot(path=folder / "controller-log.png")
+
+
+if __name__ == "__main__":
+    write_pictures(Path(sys.argv[1]))

@@ -1,6 +1,4 @@
 """The fleet page in Chromium: table, sorting, filters, an app's panel, a phone, dark colours, no network.
-
-Run this module to write the screenshot of docs/fleet.md: `.venv/bin/python -m tests.e2e.test_fleet_page FILE.png`.
 """
 
 from __future__ import annotations
@@ -200,30 +198,3 @@ def luminance(colour: str) -> float:
 def contrast(one: float, other: float) -> float:
     """Return the contrast of two luminances."""
     return (max(one, other) + 0.05) / (min(one, other) + 0.05)
-
-
-def write_screenshot(target: Path) -> None:
-    """Write the screenshot of docs/fleet.md: eight apps in four states, without a cluster."""
-    states = ["RUNNING", "RUNNING", "FAILED", "PENDING", "RUNNING", "SUCCEEDED", "RUNNING", "PENDING"]
-    now = datetime.now(timezone.utc)
-    with tempfile.TemporaryDirectory() as name, started_browser() as browser:
-        folder = Path(name)
-        for number, state in enumerate(states):
-            queued, seen = now - timedelta(hours=5 * number + 1, minutes=7), now - timedelta(minutes=2 * number)
-            observed = {"queued_at": format_time(queued), "observed_at": format_time(seen), "state": state}
-            observed["reason"] = {"SUCCEEDED": "Completed", "PENDING": "Queued", "FAILED": "OutOfMemory"}.get(state, "")
-            observed["message"] = "queue big has no room for 2 GPUs" if state == "PENDING" else ""
-            diagnoses = [DIAGNOSIS] if state == "FAILED" else []
-            app = {"queue": "big" if number % 2 else "default", "user": "ana" if number % 3 else "bo"}
-            text = checkpoint(output(f"train-{number}", observed={**observed, "diagnoses": diagnoses}, app=app))
-            write_stack(folder, f"s{number}", text)
-        file = folder / "fleet.html"
-        assert main(["fleet", "--backend", f"file://{folder}", "--html", str(file)]) == 0
-        file.write_text(file.read_text().replace(str(folder), "/mnt/pulumi-state"))
-        page = browser.new_page(viewport={"width": 1100, "height": 560})
-        page.goto(file.as_uri())
-        page.screenshot(path=target)
-
-
-if __name__ == "__main__":
-    write_screenshot(Path(sys.argv[1]))

@@ -202,7 +202,15 @@ COLUMNS: Final = (
         terminal=0,
         cell="state",
     ),
-    Column("reason", TEXT, "Reason of the state: a CamelCase word.", title="Reason", terminal=0, searched=True),
+    Column(
+        "reason",
+        TEXT,
+        "Reason of the state: a CamelCase word.",
+        title="Reason",
+        terminal=0,
+        text=lambda row: row.reason,
+        searched=True,
+    ),
     Column(
         "cause",
         TEXT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
-from torchx_pulumi.fleet.collect.row import Role
+from torchx_pulumi.fleet.collect.row import ShownRole
 from torchx_pulumi.fleet.columns import AppSummary
 
 Moment = Annotated[str, {"format": "date-time"}]
@@ -27,7 +27,7 @@ class Apps(TypedDict):
     next: Annotated[str | None, "Value of `cursor` for the next page. Null: this is the last one."]
 
 
-class Fleet(TypedDict):
+class FleetFrame(TypedDict):
     """What changed between two versions of the list of apps."""
 
     version: Annotated[str, "Version after these changes; `since` and `Last-Event-ID` take it."]
@@ -38,7 +38,7 @@ class Fleet(TypedDict):
     read_at: Annotated[Moment, "When it was made."]
 
 
-class Queue(TypedDict):
+class ShownQueue(TypedDict):
     """A queue of a watched cluster. Amounts are `cpu` and `gpu`."""
 
     cluster: Annotated[str, "Name of the cluster, as the controller calls it."]
@@ -50,7 +50,7 @@ class Queue(TypedDict):
 class Queues(TypedDict):
     """The queues of the watched clusters that the controller can read."""
 
-    queues: Annotated[list[Queue], "By cluster."]
+    queues: Annotated[list[ShownQueue], "By cluster."]
 
 
 class Event(TypedDict):
@@ -89,7 +89,7 @@ class Attempt(TypedDict):
     complete: Annotated[bool | None, "The archived log is whole. Null: not archived."]
 
 
-class Run(TypedDict):
+class ShownRun(TypedDict):
     """One run of an app: a job object."""
 
     uid: Annotated[str | None, "Uid of its job object; `run` of a log takes it. Null: not known."]
@@ -117,7 +117,7 @@ class Update(TypedDict):
 class Runs(TypedDict):
     """The runs of an app."""
 
-    runs: Annotated[list[Run], "The present run, then those whose logs are archived, the newest first."]
+    runs: Annotated[list[ShownRun], "The present run, then those whose logs are archived, the newest first."]
     updates: Annotated[list[Update], "Updates of the stack, the newest first."]
     notes: Annotated[list[str], "What could not be read."]
 
@@ -135,5 +135,19 @@ class Error(TypedDict):
     error: Failure
 
 
-ANSWERS = (Role, Apps, Fleet, Queues, Queue, Events, Event, Runs, Run, Attempt, Update, Error, Failure)
-"""Answers and their parts, besides apps, whose schemas are those of their columns."""
+ANSWERS = {
+    "Role": ShownRole,
+    "Apps": Apps,
+    "Fleet": FleetFrame,
+    "Queues": Queues,
+    "ShownQueue": ShownQueue,
+    "Events": Events,
+    "Event": Event,
+    "Runs": Runs,
+    "Run": ShownRun,
+    "Attempt": Attempt,
+    "Update": Update,
+    "Error": Error,
+    "Failure": Failure,
+}
+"""Answers and their parts by their names in the document, besides apps, whose schemas are those of their columns."""

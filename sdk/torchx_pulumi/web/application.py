@@ -18,14 +18,24 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from torchx_pulumi.fleet.columns import summary
+from torchx_pulumi.fleet.page import fleet_page, part
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.access import ENTRANCES, Asked, PageAccess, Refusal
 from torchx_pulumi.web.api import Api, json_response, to_json
 from torchx_pulumi.web.bounds import Counted, CutError, Shared, Slots, UnreadError, bounded_send
-from torchx_pulumi.web.page import live_page, login_page, message_page
+from torchx_pulumi.web.page import login_page, message_page
 from torchx_pulumi.web.site import Site
 
 FORM = "application/x-www-form-urlencoded"
+
+FRAMES = "frame-ancestors 'none'"
+"""Rule of the security policies; it counts only in the header of a response."""
+
+NO_LOGS = (
+    "<p>Logs are not served: this controller was started with --no-auth, and a log may contain what only its owners "
+    "should read. Start it with --token-file instead.</p>"
+)
+"""In the place of the view of a log."""
 
 
 class Application:
@@ -96,13 +106,14 @@ class Application:
         site, now = self._site, datetime.now(timezone.utc)
         # Read before the apps, so that the stream repeats a change and leaves none out.
         version = self._api.stream.name(site.fleet.version)
-        page, policy = live_page(
+        page, policy = fleet_page(
             [summary(app.shown(now)) for app in site.fleet.apps()],
-            version=version,
+            title="TorchX apps",
             backends=site.backends,
             problems=site.remarks(),
-            logs=site.logs is not None,
-            now=now,
+            read_at=now,
+            version=version,
+            log=NO_LOGS if site.logs is None else part("log.html"),
         )
         return _encoded(page), policy
 
@@ -197,7 +208,7 @@ def _message(page: tuple[str, str]) -> Response:
 
 
 def _html(page: bytes, policy: str) -> Response:
-    return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": f"{policy}; {FRAMES}"})
 
 
 def _encoded(page: str) -> bytes:

@@ -12,7 +12,7 @@ from torchx_pulumi.log_archive.archive import RunKey, newest_copies, uids_of
 from torchx_pulumi.log_archive.replica_log import attempts_of, runs_of_attempt
 from torchx_pulumi.logs.query import ContainerRun, PodRun
 from torchx_pulumi.model.timestamps import time_text
-from torchx_pulumi.web.answers import Attempt, Run
+from torchx_pulumi.web.answers import Attempt, ShownRun
 
 MOST_RUNS = 20
 """Runs of an app: the newest."""
@@ -83,7 +83,7 @@ def read_archived_app(archives: Sequence[Archive], app: TrackedApp) -> tuple[Arc
     return archived, problems
 
 
-def attempt_values(app: TrackedApp, archived: ArchivedApp, pods: Sequence[PodRun]) -> list[Run]:
+def attempt_values(app: TrackedApp, archived: ArchivedApp, pods: Sequence[PodRun]) -> list[ShownRun]:
     """Return the runs of an app, the present one first, with the attempts of their replicas, the newest first.
 
     Args:
@@ -96,7 +96,7 @@ def attempt_values(app: TrackedApp, archived: ArchivedApp, pods: Sequence[PodRun
     return [_run_values(app, uid, archived.get(uid, {}), pods if uid == present else ()) for uid in uids]
 
 
-def _run_values(app: TrackedApp, uid: str, replicas: Mapping[Place, ArchivedRuns], pods: Sequence[PodRun]) -> Run:
+def _run_values(app: TrackedApp, uid: str, replicas: Mapping[Place, ArchivedRuns], pods: Sequence[PodRun]) -> ShownRun:
     live: dict[Place, list[PodRun]] = {}
     for run in pods:
         key = job_of(app, uid).key(run)

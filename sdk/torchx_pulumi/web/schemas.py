@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, NewType, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
-from torchx_pulumi.fleet.columns import COLUMNS, DETAILS, FLAG, schema
+from torchx_pulumi.fleet.columns import COLUMNS, DETAILS, FLAG, AppSummary, schema
 from torchx_pulumi.web.answers import ANSWERS
 
 Schema = dict[str, Any]
@@ -20,6 +20,9 @@ NAMES: Final[Mapping[Any, str]] = {
     dict: "object",
 }
 """Names of JSON's types."""
+
+NAMED: Final[Mapping[Any, str]] = {AppSummary: "AppSummary", **{answer: name for name, answer in ANSWERS.items()}}
+"""Types that have a schema of their own, with its name."""
 
 
 def reference(name: str) -> Schema:
@@ -43,8 +46,8 @@ def schema_of(kind: Any) -> Schema:
         for note in arguments[1:]:
             made |= note if isinstance(note, dict) else {"description": note}
         return made
-    if isinstance(kind, NewType) or is_typeddict(kind):
-        return reference(kind.__name__)
+    if kind in NAMED:
+        return reference(NAMED[kind])
     if isinstance(kind, UnionType):
         return {"type": [NAMES[each] for each in arguments]}
     if get_origin(kind) is list:
@@ -65,9 +68,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         {**schema((*COLUMNS, *DETAILS)), "logs": {**FLAG, "description": "This server serves its logs."}}
     ),
 } | {
-    answer.__name__: object_schema(
-        {name: schema_of(kind) for name, kind in get_type_hints(answer, include_extras=True).items()}
-    )
-    for answer in ANSWERS
+    name: object_schema({key: schema_of(kind) for key, kind in get_type_hints(answer, include_extras=True).items()})
+    for name, answer in ANSWERS.items()
 }
 """Schemas of the document by name."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchx_pulumi.controller.live_fleet import LiveApp, LiveFleet
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.web.answers import Event, Queue, Runs
+from torchx_pulumi.web.answers import Event, ShownQueue, Runs
 from torchx_pulumi.web.logs import LogRequest
 
 OpenLog = Callable[[LiveApp, LogRequest, LogStop], Iterator[str]]
@@ -26,7 +26,7 @@ class Site:
     """Why pages are not complete yet. Empty: they are."""
     events: Callable[[LiveApp], Sequence[Event]]
     """Returns the events of an app's objects, the newest first (`events_of`). May raise a ClusterError."""
-    queues: Callable[[], list[Queue]]
+    queues: Callable[[], list[ShownQueue]]
     """Returns the queues of the watched clusters (`queues_of`)."""
     runs: Callable[[LiveApp], Runs]
     """Returns the runs of an app and the updates of its stack (`RunHistory.of`)."""

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from torchx_pulumi.fleet.columns import summary
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.web import limits
-from torchx_pulumi.web.answers import Fleet
+from torchx_pulumi.web.answers import FleetFrame
 from torchx_pulumi.web.bounds import Workers
 from torchx_pulumi.web.site import Site
 
@@ -143,7 +143,7 @@ class FleetStream:
     def _make(self, since: int | None) -> Frame:
         change = self._site.fleet.changes(since)
         now, problems = datetime.now(timezone.utc), self._site.remarks()
-        values: Fleet = {
+        values: FleetFrame = {
             "version": self.name(change.version),
             "whole": change.whole,
             "apps": [summary(app.shown(now)) for app in change.changed],

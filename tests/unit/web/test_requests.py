@@ -63,6 +63,7 @@ def test_the_url_that_is_printed_gives_a_cookie() -> None:
         assert page.status == 200
         assert b"my-app" in page.body
         assert "script-src 'sha256-" in page.headers["content-security-policy"]
+        assert page.headers["content-security-policy"].endswith("frame-ancestors 'none'")
         assert server.ask("/api/v1/apps", token=False, Cookie=cookie_of(entered)).status == 200
         # The URL does not stay in the address bar, also of a browser that is logged in.
         again = server.ask(f"/?token={server.token}", token=False, Cookie=cookie_of(entered))
@@ -124,7 +125,8 @@ def test_every_answer_has_the_headers(path: str) -> None:
 def test_without_a_token_everything_is_open_and_the_login_leads_to_the_page() -> None:
     with served(auth=False) as server:
         assert server.ask("/api/v1/apps", token=False).status == 200
-        assert server.ask("/", token=False).status == 200
+        page = server.ask("/", token=False)
+        assert (page.status, b"with --no-auth" in page.body, b'id="log-form"' in page.body) == (200, True, False)
         assert server.ask("/login", token=False).status == 303
         assert "set-cookie" not in server.ask("/?token=any", token=False).headers
         assert server.ask("/", token=False, Host="rebound.example").status == 421

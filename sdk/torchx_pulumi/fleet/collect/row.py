@@ -18,7 +18,7 @@ STALE_AFTER_S = 900.0
 """Age from which an observation of an unfinished app is stale."""
 
 
-class Role(TypedDict):
+class ShownRole(TypedDict):
     """A role as it was requested and observed."""
 
     name: Annotated[str, "Name of the role."]
@@ -55,7 +55,7 @@ class FleetRow:
     """Explanation of the reason. Empty: there is none."""
     phase: str | None
     """The scheduler's phase. None: not known."""
-    roles: Sequence[Role]
+    roles: Sequence[ShownRole]
     replicas_ready: int
     """Replicas that run or have succeeded."""
     replicas_wanted: int
@@ -245,11 +245,11 @@ def without_stale_claims(observed: Mapping[str, Any], state: JobState, freshness
     }
 
 
-def join_roles(declared: object, observed: object) -> list[Role]:
+def join_roles(declared: object, observed: object) -> list[ShownRole]:
     """Join what was declared and what was observed of each role."""
     seen = {text_at(role, "name") or "": role for role in items_at(observed)}
     asked = {text_at(role, "name") or "": role for role in items_at(declared)}
-    joined: list[Role] = []
+    joined: list[ShownRole] = []
     for name in [*asked, *(name for name in seen if name not in asked)]:
         want, have = asked.get(name, {}), seen.get(name, {})
         counts = {
