@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page
+
 from tools.bootstrap.cache import default_cache
 
 VERSION = "4.14.1"

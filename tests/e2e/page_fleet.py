@@ -52,7 +52,7 @@ LAUNCHES = (
     Launch("retriever-index", "z0plc", "RUNNING", "Running", "batch", "dora", 12, 4, 0, 61, 1),
     Launch(
         "diffusion-xl", "t9v5n", "PENDING", "OverQuota", "research", "ana", 16, 16, 8, 37, 0,
-        message="queue 'research' has no room for it: it asks for 128 nvidia.com/gpu, the queue may use 896 and uses 784",
+        message="queue 'research' has no room for it: it asks for 128 GPUs, the queue has 112",
     ),
     Launch(
         "reward-model", "e2rj8", "PENDING", "Unschedulable", "speech", "emil", 2, 8, 4, 12, 0,
@@ -125,7 +125,7 @@ def replicas(one: Launch) -> dict[str, Any]:
     listed = [
         {
             "id": number, "state": state, "pod": f"{one.name}-{one.suffix}-trainer-{number}",
-            "reason": {"FAILED": one.message and one.reason or "NodeLost", "PENDING": "Starting"}.get(state, ""),
+            "reason": {"FAILED": (one.message and one.reason) or "NodeLost", "PENDING": "Starting"}.get(state, ""),
             "exit_code": 137 if state == "FAILED" else None, "restarts": one.attempt - 1,
             "node": "" if state in ("PENDING", "SUBMITTED") else f"gpu-{number // 8:02}",
         }
@@ -191,7 +191,7 @@ def write_offline(folder: Path, now: datetime) -> str:
 def write_pictures(folder: Path) -> None:
     """Write the pictures of the docs: the page of a fleet, and the log of an app on a phone."""
     log = Log([f"epoch 3, step {step}: loss {2.1 - step / 900:.4f}, 11{step % 97:02} tokens/s" for step in range(400)])
-    view = {"viewport": {"width": 1280, "height": 720}}
+    view = {"viewport": {"width": 1280, "height": 640}}
     with started_browser() as browser, viewed(browser, log, runs_of, QUEUES, **view) as made:
         for one in tracked(datetime.now(timezone.utc)):
             made.server.fleet.put_stack(one)

@@ -139,7 +139,9 @@ def viewed(browser: Browser, logs: Any = None, runs: Any = None, queues: Any = (
     options = {"viewport": {"width": 1280, "height": 800}, **more}
     known = {"runs": [RUN], "updates": [UPDATE], "notes": ["archive s3://logs cannot be read"]}
     log = logs or Log(["line"] * 30)
-    with served(queues=lambda: queues, runs=runs or (lambda _: known), events=lambda _: [EVENT], logs=log.open) as server:
+    with served(
+        queues=lambda: queues, runs=runs or (lambda _: known), events=lambda _: [EVENT], logs=log.open
+    ) as server:
         context = browser.new_context(**options)
         try:
             view = View(f"http://127.0.0.1:{server.port}/?token={server.token}", context)
@@ -362,12 +364,13 @@ def test_a_role_with_absurdly_many_replicas_leaves_the_page_usable(browser: Brow
 
 def test_the_logs_of_all_replicas_are_one_by_time_and_are_searched(browser: Browser) -> None:
     stamp = "2026-03-04T10:00:{:02}.{:09}Z {}"
-    logs = {0: Log([stamp.format(1, 5, "loss 3"), stamp.format(3, 0, "loss 1")]), 1: Log([stamp.format(2, 0, "loss 2")])}
+    first = Log([stamp.format(1, 5, "loss 3"), stamp.format(3, 0, "loss 1")])
+    second = Log([stamp.format(2, 0, "loss 2")])
     asked: list[LogRequest] = []
 
     def read(app: object, request: LogRequest, stop: LogStop) -> Iterator[str]:
         asked.append(request)
-        return logs[request.replica].open(app, replace(request, tail=100), stop)
+        return (first, second)[request.replica].open(app, replace(request, tail=100), stop)
 
     with viewed(browser, SimpleNamespace(open=read)) as view:
         view.server.fleet.put_stack(app("train"))
@@ -377,9 +380,12 @@ def test_the_logs_of_all_replicas_are_one_by_time_and_are_searched(browser: Brow
         expect(text).to_contain_text("trainer/0: loss 3\ntrainer/1: loss 2\ntrainer/0: loss 1\n")
         expect(page.locator("#log-state")).to_have_text("Following 2 of 2 replicas")
         # The line that is known comes again, and one of the same time.
-        logs[0].write(stamp.format(3, 0, "same time"), stamp.format(4, 0, "loss 0"))
+        first.write(stamp.format(3, 0, "same time"), stamp.format(4, 0, "loss 0"))
         expect(text).to_contain_text("trainer/0: loss 1\ntrainer/0: same time\ntrainer/0: loss 0\n")
-        assert {str(one.since) for one in asked if one.since} == {"2026-03-04 10:00:03+00:00", "2026-03-04 10:00:02+00:00"}
+        assert {str(one.since) for one in asked if one.since} == {
+            "2026-03-04 10:00:03+00:00",
+            "2026-03-04 10:00:02+00:00",
+        }
         page.fill("#log-find", "LOSS")
         expect(page.locator("#log-found")).to_have_text("4 of 5 lines")
         expect(text).not_to_contain_text("same time")

@@ -1,23 +1,16 @@
-"""The page of a real controller on a phone: a job appears, its log is followed, its end arrives; nothing is reloaded.
-"""
+"""The page of a real controller on a phone: a job appears, its log is followed, its end arrives, without a reload."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
-from torchx_pulumi.model.timestamps import format_time
-from torchx_pulumi.stack_state.checkpoint import StackApp
 
-from tests.e2e.test_controller_page import WAIT_MS, Log, View, viewed
+from tests.e2e.test_controller_page import WAIT_MS, View
 from tests.e2e.test_controller_pages import running
-from tests.e2e.test_fleet_page import DIAGNOSIS, browser, started_browser
+from tests.e2e.test_fleet_page import browser
 from tests.e2e.torchx_cli import TorchxCli
-from tests.unit.web.site_server import app
 
 __all__ = ["browser"]
 

@@ -1,20 +1,15 @@
-"""The fleet page in Chromium: table, sorting, filters, an app's panel, a phone, dark colours, no network.
-"""
+"""The fleet page in Chromium: table, sorting, filters, an app's panel, a phone, dark colours, no network."""
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from torchx_pulumi.cli.main import main
-from torchx_pulumi.model.timestamps import format_time
 
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchx_pulumi.controller.live_fleet import LiveApp, LiveFleet
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.web.answers import Event, ShownQueue, Runs
+from torchx_pulumi.web.answers import Event, Runs, ShownQueue
 from torchx_pulumi.web.logs import LogRequest
 
 OpenLog = Callable[[LiveApp, LogRequest, LogStop], Iterator[str]]
