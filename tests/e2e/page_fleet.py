@@ -191,7 +191,7 @@ def write_offline(folder: Path, now: datetime) -> str:
 def write_pictures(folder: Path) -> None:
     """Write the pictures of the docs: the page of a fleet, and the log of an app on a phone."""
     log = Log([f"epoch 3, step {step}: loss {2.1 - step / 900:.4f}, 11{step % 97:02} tokens/s" for step in range(400)])
-    view = {"viewport": {"width": 1280, "height": 640}}
+    view = {"viewport": {"width": 1240, "height": 660}}
     with started_browser() as browser, viewed(browser, log, runs_of, QUEUES, **view) as made:
         for one in tracked(datetime.now(timezone.utc)):
             made.server.fleet.put_stack(one)
