@@ -401,9 +401,10 @@ def test_apps_that_have_ended_are_behind_a_button_and_a_filter_that_is_none_is_n
     expect(page.locator("#empty")).to_have_text("No app matches.")
     page.select_option("#queue", "")
     expect(page.locator("#unknown")).to_be_hidden()
-    expect(page.locator("#count")).to_have_text("50 of 61")
+    expect(page.locator("#count")).to_have_text("51 of 61")
     assert view.names()[0] == "train default"
-    page.get_by_role("button", name="Show 11 more that have ended").click()
+    page.get_by_role("button", name="Show 10 more that have ended").click()
+    expect(page.get_by_role("link", name="old-9", exact=True)).to_be_focused()
     expect(page.locator("#count")).to_have_text("61 of 61")
     expect(page).to_have_title("1 RUNNING - TorchX apps")
     page.get_by_role("link", name="old-7", exact=True).click()

@@ -50,7 +50,7 @@ def test_a_job_is_followed_on_a_phone(
         handle = cli.torchx("run", "--workspace", "", *words).handle
         row = page.locator("#apps tbody tr")
         expect(row).to_contain_text("RUNNING", timeout=6 * WAIT_MS)
-        page.get_by_role("link", name=handle.rpartition("/")[2]).tap()
+        page.get_by_role("link", name=handle.rpartition(":")[2]).tap()
         expect(page.locator("#panel-state")).to_contain_text("RUNNING")
         page.locator("#tab-log").tap()
         for line in ("line 3", "line 9"):

@@ -162,11 +162,6 @@ def gpus(row: FleetRow) -> float:
     return float(row.resources_total.get("gpu", 0))
 
 
-def cpus(row: FleetRow) -> float:
-    """Return the number of CPUs that the replicas of an app request."""
-    return float(row.resources_total.get("cpu", 0))
-
-
 def running(row: FleetRow, resource: str) -> float:
     """Return how much of a resource the replicas request that run."""
     return float(sum(role["resource"].get(resource, 0) * role["counts"].get("RUNNING", 0) for role in row.roles))
@@ -290,7 +285,7 @@ COLUMNS: Final = (
         terminal=6,
         searched=True,
     ),
-    Column("cpus", AMOUNT, "CPUs that its replicas request.", lambda app: cpus(app.row)),
+    Column("cpus", AMOUNT, "CPUs that its replicas request.", lambda app: float(app.row.resources_total.get("cpu", 0))),
     Column("gpus_running", AMOUNT, "GPUs that its running replicas request.", lambda app: running(app.row, "gpu")),
     Column("cpus_running", AMOUNT, "CPUs that its running replicas request.", lambda app: running(app.row, "cpu")),
     Column("name", TEXT, "Name of the app as the user wrote it.", searched=True),

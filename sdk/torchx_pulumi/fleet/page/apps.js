@@ -6,7 +6,7 @@ const CHOICES = page.columns.filter((column) => column.choice);
 const TIMES = page.columns.filter(({ cell }) => cell === "age" || cell === "ago");
 const records = new Map(); // Id of an app to its row, and the words that a search finds it by.
 const order = { place: -1, down: false };
-const MOST_ENDED = 50; // rows from which on apps that have ended are behind a button
+const MOST_ENDED = 50; // apps that have ended and are shown; the others are behind a button
 let shownState = "", allEnded = false;
 let skew = Date.parse(page.read_at) - Date.now();
 
@@ -119,13 +119,15 @@ function keeps({ app, words }) {
       || secondsSince(Date.parse(app.launched_at)) <= Number(inputs.age.value));
 }
 function filter() {
-  let shown = 0, more = 0;
+  let shown = 0, ended = 0, more = 0;
   for (const row of body.rows) {
     const record = records.get(row.dataset.id);
     const kept = keeps(record);
-    const isMore = kept && !allEnded && shown >= MOST_ENDED && ENDED.has(record.app.state);
+    const isEnded = kept && ENDED.has(record.app.state);
+    const isMore = isEnded && !allEnded && ended >= MOST_ENDED;
     if (row.hidden !== (!kept || isMore)) row.hidden = !kept || isMore;
     shown += kept && !isMore;
+    ended += isEnded;
     more += isMore;
   }
   document.getElementById("more").hidden = !more;

@@ -47,20 +47,21 @@ function attemptsOf(run) {
 function timeline(app, run) {
   const time = (name) => app[name] ? Date.parse(app[name]) : null;
   const attempts = attemptsOf(run);
-  const ended = ENDED.has(app.state);
+  const ended = ENDED.has(app.state), lost = app.state === "UNKNOWN";
   const queued = time("queued_at") ?? time("launched_at");
   const starts = [time("started_at"), ...attempts.map((item) => item.from)].filter((item) => item !== null);
   const started = starts.length ? Math.min(...starts) : null;
   const from = queued ?? started;
   if (from === null) return "";
-  const finished = ended ? time("finished_at") ?? time("observed_at") : null;
+  const finished = ended || lost ? time("finished_at") ?? time("observed_at") : null;
   const to = Math.max(finished ?? 1000 * secondsSince(0), from + 1000);
-  const ran = ended ? "ran" : "runs for";
+  const ran = app.state === "RUNNING" ? "runs for" : "ran";
+  const took = started !== null && (ended || app.state === "RUNNING") ? `${ran} ${between(started, to)}` : "";
   const moments = [];
   const moment = (name, at, more) =>
     moments.push(make("li", {}, make("b", {}, name), " ", when(new Date(at).toISOString()), more ? `, ${more}` : ""));
   if (queued !== null) moment("Queued", queued, started === null ? "" : `waited ${between(queued, started)}`);
-  if (started !== null) moment("Started", started, `${ran} ${between(started, to)}`);
+  if (started !== null) moment("Started", started, took);
   if (attempts.length > 1)
     for (const { number, from: begin, to: end, failed } of attempts)
       moment(`Attempt ${number}`, begin, end === null ? "" : `${failed ? "failed" : "ended"} after ${between(begin, end)}`);
@@ -75,7 +76,7 @@ function timeline(app, run) {
       bars.push(bar(lane + 1.4, begin, end ?? to, end === null ? "RUNNING" : failed ? "FAILED" : "SUCCEEDED"));
   const height = attempts.length > 1 ? attempts.length * 10 + 20 : 10;
   const parts = [started === null ? `waits for ${between(from, to)}` : `waited ${between(from, started)}`,
-    started === null ? "" : `${ran} ${between(started, to)}`, attempts.length > 1 ? `${attempts.length} attempts` : ""];
+    took, attempts.length > 1 ? `${attempts.length} attempts` : ""];
   return make("figure", { class: "timeline" },
     picture(`Timeline: ${parts.filter(Boolean).join(", ")}`, { width: "100%", height }, ...bars),
     make("ol", { class: "moments" }, ...moments));

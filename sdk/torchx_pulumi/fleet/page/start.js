@@ -64,8 +64,12 @@ document.getElementById("states").addEventListener("click", (event) => {
   filterAgain();
 });
 document.getElementById("more").addEventListener("click", () => {
+  const before = [...body.rows].filter((row) => !row.hidden);
   allEnded = true;
   filter();
+  // The button is gone, which had the focus.
+  const next = [...body.rows].find((row) => !row.hidden && !before.includes(row));
+  if (next) next.querySelector("a").focus();
 });
 document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
 // The same link a second time changes no hash.
