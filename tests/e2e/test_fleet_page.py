@@ -125,6 +125,26 @@ def test_an_apps_panel_has_reasons_and_replicas_and_its_own_address(page: Page, 
     expect(page.locator("#panel-title")).to_contain_text("train-3 team")
 
 
+def test_what_is_not_known_is_said_and_many_problems_are_behind_a_button(page: Page, tmp_path: Path) -> None:
+    never = dict.fromkeys(("queued_at", "started_at", "observed_at"))
+    observed = {**never, "state": "SUBMITTED", "reason": "Submitted"}
+    asked = {"created_by": None, "resources_total": {}}
+    write_stack(tmp_path, "a", checkpoint(output("new", observed=observed, declared=asked, app={"queue": None})))
+    for number in range(5):
+        write_stack(tmp_path, f"b{number}", "")
+    file = tmp_path / "fleet.html"
+    assert main(["fleet", "--offline", "--backend", f"file://{tmp_path}", "--html", str(file)]) == 0
+    page.goto(file.as_uri())
+    cells = page.locator("#apps tbody td").all_text_contents()
+    assert cells[:2] == ["team:new", "SUBMITTED"]
+    assert cells[3:] == ["1/2", "-", "never seen", "", "", ""]
+    expect(page.locator("#problems > p")).to_have_count(3)
+    expect(page.locator("#problems summary")).to_have_text("3 more")
+    assert main(["fleet", "--offline", "--backend", f"file://{tmp_path}", "--user", "x", "--html", str(file)]) == 0
+    page.goto(file.as_uri())
+    expect(page.locator("#empty")).to_have_text("There are no apps.")
+
+
 def test_text_of_an_app_is_never_markup(page: Page, address: str) -> None:
     page.goto(f"{address}#torchx%2Fs4")
     expect(page.locator("#panel")).to_be_visible()

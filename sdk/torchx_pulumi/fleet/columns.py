@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, Literal, NewType
+from typing import Annotated, Any, Final, Literal, NewType
 
-from torchx_pulumi.fleet.collect.row import FleetRow
+from torchx_pulumi.fleet.collect.row import Count, FleetRow, ShownRole
 from torchx_pulumi.model.object_fields import is_finite
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.schedulers import scheduler_names
 
-TEXT: Final = {"type": "string"}
-OPTIONAL: Final = {"type": ["string", "null"]}
-TIME: Final = {"type": ["string", "null"], "format": "date-time"}
-COUNT: Final = {"type": "integer", "minimum": 0}
-AMOUNT: Final = {"type": "number", "minimum": 0}
-FLAG: Final = {"type": "boolean"}
-OBJECT: Final = {"type": "object"}
-OBJECTS: Final = {"type": "array", "items": OBJECT}
+Amount = Annotated[float, {"minimum": 0}]
+"""GPUs or CPUs."""
+Time = Annotated[str | None, {"format": "date-time"}]
+"""ISO 8601 in UTC. None: not known."""
 
 Cell = Literal["link", "state", "why", "ready", "age", "ago", "number", "text"]
 """How the pages draw a cell; their script has a function for each."""
@@ -45,8 +41,8 @@ class Column:
 
     key: str
     """Name in the API."""
-    schema: Mapping[str, Any]
-    """JSON schema of the value, without its description."""
+    kind: Any
+    """Type of the value, of which its JSON schema is made; annotated with further words of the schema."""
     help: str
     """Description in the schema."""
     value: Callable[[ShownApp], object] | None = None
@@ -88,11 +84,6 @@ def summary(app: ShownApp) -> AppSummary:
 def detail(app: ShownApp) -> dict[str, Any]:
     """Return everything that is known of an app as JSON values."""
     return {column.key: column.json_value(app) for column in (*COLUMNS, *DETAILS)}
-
-
-def schema(columns: Iterable[Column]) -> dict[str, dict[str, Any]]:
-    """Return the JSON schemas of columns by their names."""
-    return {column.key: {**column.schema, "description": column.help} for column in columns}
 
 
 def page_columns() -> dict[str, Any]:
@@ -176,13 +167,13 @@ def cause(row: FleetRow) -> str:
 COLUMNS: Final = (
     Column(
         "id",
-        {**TEXT, "pattern": "^[0-9a-f]+$"},
+        Annotated[str, {"pattern": "^[0-9a-f]+$"}],
         "Name of the app in this API, the same in every process that reads the backend.",
         lambda app: app.id,
     ),
     Column(
         "app_id",
-        TEXT,
+        str,
         "`namespace:job_name`; several stacks may have it.",
         title="App",
         terminal=0,
@@ -191,7 +182,7 @@ COLUMNS: Final = (
     ),
     Column(
         "state",
-        {**TEXT, "enum": [state.value for state in JobState]},
+        Annotated[str, {"enum": [state.value for state in JobState]}],
         "State.",
         title="State",
         terminal=0,
@@ -199,7 +190,7 @@ COLUMNS: Final = (
     ),
     Column(
         "reason",
-        TEXT,
+        str,
         "Reason of the state: a CamelCase word.",
         title="Reason",
         terminal=0,
@@ -208,7 +199,7 @@ COLUMNS: Final = (
     ),
     Column(
         "cause",
-        TEXT,
+        str,
         "Cause of the state in one line: the first diagnosis, else the message.",
         lambda app: cause(app.row),
         title="Why",
@@ -220,7 +211,7 @@ COLUMNS: Final = (
     ),
     Column(
         "ready",
-        COUNT,
+        Count,
         "Replicas that run or have succeeded.",
         lambda app: app.row.replicas_ready,
         title="Ready",
@@ -228,20 +219,20 @@ COLUMNS: Final = (
         text=lambda row: f"{row.replicas_ready}/{row.replicas_wanted}",
         cell="ready",
     ),
-    Column("wanted", COUNT, "Replicas that were requested.", lambda app: app.row.replicas_wanted),
+    Column("wanted", Count, "Replicas that were requested.", lambda app: app.row.replicas_wanted),
     Column(
         "launched_at",
-        TIME,
+        Time,
         "When it was launched. Null: not known.",
         title="Age",
         terminal=0,
         text=lambda row: age(row.age_s),
         cell="age",
     ),
-    Column("observed_at", TIME, "When its state last changed. Null: not known.", title="Changed", cell="ago"),
+    Column("observed_at", Time, "When its state last changed. Null: not known.", title="Changed", cell="ago"),
     Column(
         "checked_at",
-        TIME,
+        Time,
         "When it was last looked at. Null: not known.",
         title="Last seen",
         terminal=2,
@@ -249,7 +240,7 @@ COLUMNS: Final = (
     ),
     Column(
         "gpus",
-        AMOUNT,
+        Amount,
         "GPUs that its replicas request.",
         lambda app: gpus(app.row),
         title="GPU",
@@ -259,7 +250,7 @@ COLUMNS: Final = (
     ),
     Column(
         "queue",
-        OPTIONAL,
+        str | None,
         "Queue. Null: the scheduler has none, or the app names none.",
         title="Queue",
         terminal=3,
@@ -269,7 +260,7 @@ COLUMNS: Final = (
     ),
     Column(
         "user",
-        OPTIONAL,
+        str | None,
         "Who launched it. Null: not known.",
         title="User",
         terminal=5,
@@ -279,42 +270,42 @@ COLUMNS: Final = (
     ),
     Column(
         "scheduler",
-        {**TEXT, "enum": scheduler_names()},
+        Annotated[str, {"enum": scheduler_names()}],
         "Scheduler.",
         title="Scheduler",
         terminal=6,
         searched=True,
     ),
-    Column("cpus", AMOUNT, "CPUs that its replicas request.", lambda app: float(app.row.resources_total.get("cpu", 0))),
-    Column("gpus_running", AMOUNT, "GPUs that its running replicas request.", lambda app: running(app.row, "gpu")),
-    Column("cpus_running", AMOUNT, "CPUs that its running replicas request.", lambda app: running(app.row, "cpu")),
-    Column("name", TEXT, "Name of the app as the user wrote it.", searched=True),
-    Column("namespace", TEXT, "Namespace."),
-    Column("project", TEXT, "Pulumi project. Empty: the backend has none.", lambda app: app.row.stack.project),
-    Column("stack", TEXT, "Stack.", lambda app: app.row.stack.stack, searched=True),
-    Column("backend", TEXT, "URL of the Pulumi backend, without credentials.", lambda app: app.backend),
-    Column("attempt", {"type": "integer", "minimum": 1}, "1 for the first launch."),
-    Column("stale", FLAG, "It had not ended when it was last seen, and that is long ago."),
-    Column("source", TEXT, "Where its state is from: `state` (the stack) or `live` (the cluster)."),
-    Column("queued_at", TIME, "When its job object was created. Null: not known."),
-    Column("started_at", TIME, "When it started to run. Null: not known."),
-    Column("finished_at", TIME, "When it ended. Null: not known."),
+    Column("cpus", Amount, "CPUs that its replicas request.", lambda app: float(app.row.resources_total.get("cpu", 0))),
+    Column("gpus_running", Amount, "GPUs that its running replicas request.", lambda app: running(app.row, "gpu")),
+    Column("cpus_running", Amount, "CPUs that its running replicas request.", lambda app: running(app.row, "cpu")),
+    Column("name", str, "Name of the app as the user wrote it.", searched=True),
+    Column("namespace", str, "Namespace."),
+    Column("project", str, "Pulumi project. Empty: the backend has none.", lambda app: app.row.stack.project),
+    Column("stack", str, "Stack.", lambda app: app.row.stack.stack, searched=True),
+    Column("backend", str, "URL of the Pulumi backend, without credentials.", lambda app: app.backend),
+    Column("attempt", Annotated[int, {"minimum": 1}], "1 for the first launch."),
+    Column("stale", bool, "It had not ended when it was last seen, and that is long ago."),
+    Column("source", str, "Where its state is from: `state` (the stack) or `live` (the cluster)."),
+    Column("queued_at", Time, "When its job object was created. Null: not known."),
+    Column("started_at", Time, "When it started to run. Null: not known."),
+    Column("finished_at", Time, "When it ended. Null: not known."),
 )
 """Columns of a list of apps, in the order of the pages."""
 
 DETAILS: Final = (
-    Column("message", TEXT, "Explanation of the reason. Empty: none."),
-    Column("phase", OPTIONAL, "The scheduler's own phase. Null: not known."),
-    Column("handle", TEXT, "Handle by which TorchX finds the app."),
+    Column("message", str, "Explanation of the reason. Empty: none."),
+    Column("phase", str | None, "The scheduler's own phase. Null: not known."),
+    Column("handle", str, "Handle by which TorchX finds the app."),
     Column(
         "roles",
-        {"type": "array", "items": {"$ref": "#/components/schemas/Role"}},
+        list[ShownRole],
         "Roles, in the order of the launch.",
     ),
-    Column("diagnoses", OBJECTS, "Diagnoses, the most likely first."),
-    Column("resources_total", OBJECT, "Resources of all replicas."),
-    Column("log_command", OPTIONAL, "Command that shows its log. Null: not known."),
-    Column("ui_url", OPTIONAL, "Address of a page about it. Null: none."),
-    Column("note", TEXT, "Why its cluster was not asked. Empty: it was, or need not be."),
+    Column("diagnoses", list[dict[str, Any]], "Diagnoses, the most likely first."),
+    Column("resources_total", dict[str, Any], "Resources of all replicas."),
+    Column("log_command", str | None, "Command that shows its log. Null: not known."),
+    Column("ui_url", str | None, "Address of a page about it. Null: none."),
+    Column("note", str, "Why its cluster was not asked. Empty: it was, or need not be."),
 )
 """What is shown of one app besides its columns."""

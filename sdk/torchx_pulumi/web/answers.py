@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
-from torchx_pulumi.fleet.collect.row import ShownRole
-from torchx_pulumi.fleet.columns import AppSummary
+from torchx_pulumi.fleet.collect.row import Count, ShownRole
+from torchx_pulumi.fleet.columns import AppSummary, Time
 
 Moment = Annotated[str, {"format": "date-time"}]
 """ISO 8601 in UTC."""
-Time = Annotated[str | None, {"format": "date-time"}]
-"""The same. None: not known."""
-Count = Annotated[int, {"minimum": 0}]
 
 
 class Apps(TypedDict):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
-from torchx_pulumi.fleet.columns import COLUMNS, DETAILS, FLAG, AppSummary, schema
+from torchx_pulumi.fleet.columns import COLUMNS, DETAILS, AppSummary, Column
 from torchx_pulumi.web.answers import ANSWERS
 
 Schema = dict[str, Any]
@@ -62,10 +62,15 @@ def object_schema(properties: Mapping[str, Schema]) -> Schema:
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
+def column_schemas(columns: Iterable[Column]) -> dict[str, Schema]:
+    """Return the schemas of the values of columns by their names."""
+    return {column.key: {**schema_of(column.kind), "description": column.help} for column in columns}
+
+
 SCHEMAS: Final[Mapping[str, Schema]] = {
-    "AppSummary": object_schema(schema(COLUMNS)),
+    "AppSummary": object_schema(column_schemas(COLUMNS)),
     "App": object_schema(
-        {**schema((*COLUMNS, *DETAILS)), "logs": {**FLAG, "description": "This server serves its logs."}}
+        {**column_schemas((*COLUMNS, *DETAILS)), "logs": schema_of(Annotated[bool, "This server serves its logs."])}
     ),
 } | {
     name: object_schema({key: schema_of(kind) for key, kind in get_type_hints(answer, include_extras=True).items()})

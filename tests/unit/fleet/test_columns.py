@@ -11,11 +11,12 @@ import pytest
 from torchx_pulumi.fleet import columns
 from torchx_pulumi.fleet.collect import Fleet, StackName
 from torchx_pulumi.fleet.collect.row import FleetRow, build_row
-from torchx_pulumi.fleet.columns import COLUMNS, Cell, Column, ShownApp, detail, schema, summary
+from torchx_pulumi.fleet.columns import COLUMNS, Cell, Column, ShownApp, detail, summary
 from torchx_pulumi.fleet.page import part
 from torchx_pulumi.fleet.render.page import to_html
 from torchx_pulumi.fleet.render.table import to_table
 from torchx_pulumi.stack_state.checkpoint import StackApp
+from torchx_pulumi.web.schemas import column_schemas
 
 from tests.unit.fleet.collect.states import output
 
@@ -28,13 +29,11 @@ def row(**changes: Any) -> FleetRow:
 
 
 def test_a_new_column_is_one_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    new = Column(
-        "phase", {"type": "string"}, "Own phase.", title="Phase", terminal=2, cell="text", choice=True, searched=True
-    )
+    new = Column("phase", str, "Own phase.", title="Phase", terminal=2, cell="text", choice=True, searched=True)
     monkeypatch.setattr(columns, "COLUMNS", (*COLUMNS, new))
     shown = ShownApp("id", "file:///b", row())
     assert summary(shown)["phase"] == "Running"
-    assert schema(columns.COLUMNS)["phase"] == {"type": "string", "description": "Own phase."}
+    assert column_schemas(columns.COLUMNS)["phase"] == {"type": "string", "description": "Own phase."}
     fleet = Fleet(backend="file:///b", read_at=NOW, rows=[shown.row])
     heading, line = to_table(fleet).splitlines()
     assert line[heading.index("PHASE") :].startswith("Running")

@@ -18,18 +18,22 @@ STALE_AFTER_S = 900.0
 """Age from which an observation of an unfinished app is stale."""
 
 
+Count = Annotated[int, {"minimum": 0}]
+"""A number of things; the words of a JSON schema are those of an answer of the API."""
+
+
 class ShownRole(TypedDict):
     """A role as it was requested and observed."""
 
     name: Annotated[str, "Name of the role."]
     image: Annotated[str, "Image. Empty: not known."]
     digest: Annotated[str | None, "Digest of the image. Null: not known."]
-    wanted: Annotated[int, {"minimum": 0}, "Replicas that were requested."]
-    ready: Annotated[int, {"minimum": 0}, "Replicas that run or have succeeded."]
+    wanted: Annotated[Count, "Replicas that were requested."]
+    ready: Annotated[Count, "Replicas that run or have succeeded."]
     min_replicas: Annotated[int | None, "Replicas that start together. Null: all."]
     resource: Annotated[dict[str, Any], "Resources of a replica: cpu, gpu, memory_mb, devices."]
     counts: Annotated[dict[str, int], "State to replicas in it."]
-    omitted: Annotated[int, {"minimum": 0}, "Replicas that are counted and not listed."]
+    omitted: Annotated[Count, "Replicas that are counted and not listed."]
     replicas: Annotated[list[Mapping[str, Any]], "Replicas, as in the stack output `torchx.observed`."]
 
 

@@ -25,6 +25,14 @@ function amountCell(amounts) {
     part("fill RUNNING", 0, used), part("fill PENDING", used, asked));
   return make("div", { class: "amount" }, bar, amountText(amounts));
 }
+// What is free is known of resources with a capability in queues that the controller can read.
+function leftOut(rows) {
+  const names = rows.filter(({ gpu, cpu }) => [gpu, cpu].some(({ used, asked, free }) => used + asked && free === null))
+    .map(({ name }) => name).join(", ");
+  const text = page.version ? `Free is left out for ${names}: no capability is set, or it cannot be read.`
+    : "Only a controller knows what is free.";
+  return names ? [make("p", { class: "quiet" }, text)] : [];
+}
 document.getElementById("queues").open = innerWidth > 700;
 function showQueues() {
   const apps = [...records.values()].map(({ app }) => app).filter((app) => app.queue && !ENDED.has(app.state));
@@ -35,7 +43,7 @@ function showQueues() {
   });
   document.getElementById("queues").hidden = !rows.length;
   morphChildren(document.getElementById("queue-rows"), [table("Queues", ["Queue", "GPU", "CPU"], rows.map(({ name, gpu, cpu }) =>
-    [name, amountCell(gpu), amountCell(cpu)]))]);
+    [name, amountCell(gpu), amountCell(cpu)])), ...leftOut(rows)]);
   const total = (key, value) => rows.reduce((sum, row) => sum + row[key][value], 0);
   const key = total("gpu", "used") + total("gpu", "asked") ? "gpu" : "cpu";
   document.getElementById("queue-total").textContent =

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,13 @@ def test_every_view_is_printed(backend: str, tmp_path: Path, capsys: pytest.Capt
     assert main(["fleet", "--backend", backend, "--html", str(page)]) == 0
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert [path.name for path in tmp_path.iterdir() if "page" in path.name] == ["page.html"]
+
+
+@pytest.mark.parametrize("view", ["--json", "--html=-", "--prometheus"])
+def test_only_the_table_needs_the_library_of_tables(backend: str, view: str) -> None:
+    words = ["fleet", "--offline", "--backend", backend, view]
+    code = f"import sys; from torchx_pulumi.cli.main import main; main({words}); sys.exit('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def test_the_commands_of_the_page_run(
