@@ -41,7 +41,8 @@ const place = (app) => app.namespace ? [" ", make("span", { class: "quiet" }, ap
 
 // What each kind of cell shows of an app and the value of its column.
 const CELLS = {
-  link: (app) => make("span", {}, make("a", { href: `#${encodeURIComponent(app.id)}` }, ...jobName(app)), ...place(app)),
+  link: (app) =>
+    make("span", {}, make("a", { href: `#${encodeURIComponent(app.id)}` }, ...jobName(app)), ...place(app)),
   state: (app, value) => stateOf(value),
   why,
   ready: (app) => `${app.ready}/${app.wanted}`,
@@ -153,8 +154,9 @@ function showStates() {
   const counts = {};
   for (const { app } of records.values()) counts[app.state] = (counts[app.state] || 0) + 1;
   const active = [...records.values()].filter(({ app }) => !ENDED.has(app.state)).length;
-  const texts = STATES.filter((state) => counts[state] && !ENDED.has(state)).map((state) => `${counts[state]} ${state}`);
-  listTitle = [texts.join(", "), pageTitle].filter(Boolean).join(" - ");
+  const unfinished = STATES.filter((state) => counts[state] && !ENDED.has(state));
+  const texts = unfinished.map((state) => `${counts[state]} ${state}`).join(", ");
+  listTitle = texts ? `${texts} - ${pageTitle}` : pageTitle;
   if (!panel.open) showTitle();
   const buttons = [["", "All", records.size], ["active", "Active", active],
     ...STATES.filter((state) => counts[state] || state === shownState)

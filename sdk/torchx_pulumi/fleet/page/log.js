@@ -1,4 +1,5 @@
-// The log of a replica, or of all of them by time. Its text is only ever text: colors of terminals are removed, control characters are shown.
+// The log of a replica, or of all of them by time. Its text is only ever text: colors of terminals are removed, control
+// characters are shown.
 const MOST_LINES = 5000;
 const MOST_CHARACTERS = 4000000;
 const BLOCK_LINES = 100;

@@ -16,7 +16,7 @@ function diagnosis(item) {
     objects.length ? make("p", { class: "quiet" }, `read from ${objects.join(", ")}`) : "");
 }
 
-// A table; a row is a list of texts or elements, one for each column. Columns in which no row has anything are left out.
+// A table; a row is a list of texts or elements, one for each column. Columns without any content are left out.
 function table(label, columns, rows) {
   const kept = columns.map((_, place) => place).filter((place) => rows.some((row) => row[place]));
   const heads = kept.map((place) => make("th", { role: "columnheader", scope: "col" }, columns[place]));
@@ -48,8 +48,8 @@ function roleSection(role, action, width) {
 // A command, and the button that copies it. Where the page may not write to the clipboard, it is selected and copied.
 function command(label, text) {
   if (!text) return "";
-  const button = make("button", { type: "button", class: "small", "data-copy": "", "aria-label": `Copy: ${label}` }, "Copy");
-  return make("div", { class: "command" }, make("code", {}, text), button);
+  return make("div", { class: "command" }, make("code", {}, text), make("button",
+    { type: "button", class: "small", "data-copy": "", "aria-label": `Copy: ${label}` }, "Copy"));
 }
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");
@@ -67,7 +67,8 @@ function headline(app) {
 function overview(app, { action, run } = {}) {
   const width = Math.min(innerWidth - 16, 1024) - 48;
   const link = app.ui_url ? make("a", { href: app.ui_url, rel: "noreferrer" }, app.ui_url) : "";
-  const seen = app.checked_at ? make("span", {}, when(app.checked_at), ` (${app.source}${app.stale ? ", stale" : ""})`) : "never";
+  const source = ` (${app.source}${app.stale ? ", stale" : ""})`;
+  const seen = app.checked_at ? make("span", {}, when(app.checked_at), source) : "never";
   return [
     app.message && !app.diagnoses.length ? make("p", {}, app.message) : "",
     app.note ? make("p", { class: "remark" }, app.note) : "",
@@ -79,7 +80,8 @@ function overview(app, { action, run } = {}) {
       ["Queue", app.queue], ["User", app.user], ["Stack", `${app.project}/${app.stack}`],
       ["Asks for", amounts(app.resources_total)], ["Attempt", String(app.attempt)],
       ["Changed", when(app.observed_at)], ["Last seen", seen], ["Dashboard", link],
-      ["Handle", command("handle", app.handle)], ["Status", command("status", app.handle && `torchx status ${app.handle}`)],
+      ["Handle", command("handle", app.handle)],
+      ["Status", command("status", app.handle && `torchx status ${app.handle}`)],
       ["Logs", command("logs", app.log_command)]]),
   ].filter((part) => part !== "");
 }

@@ -80,7 +80,8 @@ async function load() {
 }
 // The attempts come later: they may be read from an archive.
 async function showOverview(detail, path, abort) {
-  const show = () => morphChildren(view("overview"), overview(detail, { action: page.version && logBox && logButton, run: shown.run }));
+  const action = page.version && logBox && logButton;
+  const show = () => morphChildren(view("overview"), overview(detail, { action, run: shown.run }));
   show();
   if (!page.version) return;
   try {
@@ -103,7 +104,8 @@ function logButton(role, item, run) {
 }
 function eventsOf(events) {
   if (!events.length)
-    return [make("p", { class: "quiet" }, "The cluster has no events of this app; most clusters keep them for an hour.")];
+    return [make("p", { class: "quiet" },
+      "The cluster has no events of this app; most clusters keep them for an hour.")];
   return [table("Events", ["Seen", "Type", "Reason", "Object", "Message", "Count"], events.map((item) => [
     when(item.time), make("span", { class: item.type === "Warning" ? "state PENDING" : "" }, item.type || ""),
     item.reason || "", item.object || "", item.message || "", item.count > 1 ? String(item.count) : ""]))];

@@ -64,7 +64,8 @@ function timeline(app, run) {
   if (started !== null) moment("Started", started, took);
   if (attempts.length > 1)
     for (const { number, from: begin, to: end, failed } of attempts)
-      moment(`Attempt ${number}`, begin, end === null ? "" : `${failed ? "failed" : "ended"} after ${between(begin, end)}`);
+      moment(`Attempt ${number}`, begin,
+        end === null ? "" : `${failed ? "failed" : "ended"} after ${between(begin, end)}`);
   if (ended) moment(app.state === "CANCELLED" ? "Cancelled" : "Ended", to, "");
   const place = (at) => 100 * Math.min(Math.max((at - from) / (to - from), 0), 1);
   const bar = (lane, begin, end, state) => draw("rect", { class: `fill ${state}`, x: `${place(begin)}%`, y: lane * 10,
@@ -104,13 +105,15 @@ function stateGrid(role, width) {
   const more = role.wanted > count ? `; ${role.wanted - count} more are not drawn` : "";
   return make("figure", { class: "grid" }, picture(`${role.wanted} replicas: ${countsText(role)}${more}`,
     { width: columns * SQUARE, height: rows * SQUARE }, ...squares),
-    make("figcaption", {}, ...Object.entries(role.counts).map(([state, number]) => make("span", {}, stateOf(state), ` ${number}`))));
+    make("figcaption", {}, ...Object.entries(role.counts)
+      .map(([state, number]) => make("span", {}, stateOf(state), ` ${number}`))));
 }
 const countsText = (role) => Object.entries(role.counts).map(([state, count]) => `${count} ${state}`).join(", ");
 
 // The picture in the tab: a disc in the color of a state.
 function showIcon(state) {
-  const colors = { RUNNING: "#1a73e8", SUCCEEDED: "#188038", FAILED: "#d93025", PENDING: "#e8a200", SUBMITTED: "#e8a200" };
+  const colors =
+    { RUNNING: "#1a73e8", SUCCEEDED: "#188038", FAILED: "#d93025", PENDING: "#e8a200", SUBMITTED: "#e8a200" };
   const disc = `<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><circle cx='8' cy='8' r='7' fill='${
     colors[state] || "#80868b"}'/></svg>`;
   document.querySelector("link[rel=icon]").href = `data:image/svg+xml,${encodeURIComponent(disc)}`;

@@ -36,18 +36,19 @@ function leftOut(rows) {
 document.getElementById("queues").open = innerWidth > 700;
 function showQueues() {
   const apps = [...records.values()].map(({ app }) => app).filter((app) => app.queue && !ENDED.has(app.state));
-  const names = [...new Set([...apps, ...queues.known.map(({ name }) => ({ queue: name }))].map(({ queue }) => queue))].sort(compare);
-  const rows = names.map((name) => {
+  const names = new Set([...apps.map(({ queue }) => queue), ...queues.known.map(({ name }) => name)]);
+  const rows = [...names].sort(compare).map((name) => {
     const mine = apps.filter((app) => app.queue === name);
     return { name, gpu: amountsOf(name, mine, "gpu"), cpu: amountsOf(name, mine, "cpu") };
   });
   document.getElementById("queues").hidden = !rows.length;
-  morphChildren(document.getElementById("queue-rows"), [table("Queues", ["Queue", "GPU", "CPU"], rows.map(({ name, gpu, cpu }) =>
-    [name, amountCell(gpu), amountCell(cpu)])), ...leftOut(rows)]);
+  const cells = rows.map(({ name, gpu, cpu }) => [name, amountCell(gpu), amountCell(cpu)]);
+  morphChildren(document.getElementById("queue-rows"),
+    [table("Queues", ["Queue", "GPU", "CPU"], cells), ...leftOut(rows)]);
   const total = (key, value) => rows.reduce((sum, row) => sum + row[key][value], 0);
   const key = total("gpu", "used") + total("gpu", "asked") ? "gpu" : "cpu";
-  document.getElementById("queue-total").textContent =
-    `Queues, ${key.toUpperCase()}s: ${amountText({ used: total(key, "used"), asked: total(key, "asked"), free: null })}`;
+  const all = amountText({ used: total(key, "used"), asked: total(key, "asked"), free: null });
+  document.getElementById("queue-total").textContent = `Queues, ${key.toUpperCase()}s: ${all}`;
   clearTimeout(queues.timer);
   if (page.version && !document.hidden)
     queues.timer = setTimeout(readQueues, Math.max(queues.at + QUEUES_MS - Date.now(), 0));

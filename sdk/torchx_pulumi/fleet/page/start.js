@@ -27,13 +27,15 @@ function restoreFilters() {
     // There may be apps of a queue or a user again.
     if (CHOICES.some(({ key }) => key === name)) input.append(make("option", {}, value));
     if (input) input.value = value;
-    else if (name === "state" && (STATES.includes(state) || state === "ACTIVE")) shownState = state === "ACTIVE" ? "active" : state;
+    else if (name === "state" && state === "ACTIVE") shownState = "active";
+    else if (name === "state" && STATES.includes(state)) shownState = state;
     if (input ? input.value !== value : name !== "state" || !shownState) unknown.push(`${name}=${value}`);
   }
   const ages = [...inputs.age.options].map(({ value }) => value).filter(Boolean).join(", ");
-  document.getElementById("unknown").hidden = !unknown.length;
-  document.getElementById("unknown").textContent = `Not a filter: ${unknown.join(", ")}. All apps are shown that the other
-    filters allow. Filters are ${Object.keys(inputs).join(", ")} (${ages}) and state (active, ${STATES.join(", ")}).`;
+  const said = document.getElementById("unknown");
+  said.hidden = !unknown.length;
+  said.textContent = `Not a filter: ${unknown.join(", ")}. All apps are shown that the other filters allow. Filters are
+    ${Object.keys(inputs).join(", ")} (${ages}) and state (active, ${STATES.join(", ")}).`;
 }
 function filterAgain() {
   document.getElementById("unknown").hidden = true;
@@ -45,7 +47,8 @@ function filterAgain() {
 
 document.getElementById("where").textContent = `Read from ${page.backends.join(", ")}`;
 const minutes = Math.floor((Date.now() - Date.parse(page.read_at)) / 60000);
-document.getElementById("connection").append("read ", make("time", { datetime: page.read_at, title: page.read_at }, localTime(page.read_at)),
+document.getElementById("connection").append("read ",
+  make("time", { datetime: page.read_at, title: page.read_at }, localTime(page.read_at)),
   !page.version && minutes >= 1 ? `, ${minutes} min ago when this page was opened` : "");
 takeFrame({ ...page, whole: true, gone: [] });
 restoreFilters();
