@@ -396,8 +396,9 @@ def test_apps_that_have_ended_are_behind_a_button_and_a_filter_that_is_none_is_n
     for number in range(60):
         view.server.fleet.put_stack(app(f"old-{number}", state="SUCCEEDED", reason="Completed", second=number))
     view.server.fleet.put_stack(app("train"))
-    page = view.open("?queue=gone&color=red&state=nothing&age=7")
-    expect(page.locator("#unknown")).to_contain_text("Not a filter: color=red, state=nothing, age=7.")
+    page = view.open("?queue=gone&user=ann&color=red&toString=1&state=nothing&age=7")
+    expect(page.locator("#unknown")).to_contain_text("Not a filter: color=red, toString=1, state=nothing, age=7.")
+    assert page.locator("#user option").all_text_contents() == ["all", "ann"]
     expect(page.locator("#empty")).to_have_text("No app matches.")
     page.select_option("#queue", "")
     expect(page.locator("#unknown")).to_be_hidden()

@@ -136,7 +136,7 @@ def test_what_is_not_known_is_said_and_many_problems_are_behind_a_button(page: P
     assert main(["fleet", "--offline", "--backend", f"file://{tmp_path}", "--html", str(file)]) == 0
     page.goto(file.as_uri())
     cells = page.locator("#apps tbody td").all_text_contents()
-    assert cells[:2] == ["team:new", "SUBMITTED"]
+    assert cells[:2] == ["new team", "SUBMITTED"]
     assert cells[3:] == ["1/2", "-", "never seen", "", "", ""]
     expect(page.locator("#problems > p")).to_have_count(3)
     expect(page.locator("#problems summary")).to_have_text("3 more")

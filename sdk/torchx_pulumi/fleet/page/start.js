@@ -23,12 +23,15 @@ function saveFilters() {
 function restoreFilters() {
   const unknown = [];
   for (const [name, value] of new URLSearchParams(location.search)) {
-    const input = inputs[name], state = value.toUpperCase();
-    // There may be apps of a queue or a user again.
-    if (CHOICES.some(({ key }) => key === name)) input.append(make("option", {}, value));
+    const input = Object.hasOwn(inputs, name) ? inputs[name] : null, state = value.toUpperCase();
     if (input) input.value = value;
-    else if (name === "state" && state === "ACTIVE") shownState = "active";
-    else if (name === "state" && STATES.includes(state)) shownState = state;
+    // There may be apps of a queue or a user again.
+    if (CHOICES.some(({ key }) => key === name) && input.value !== value) {
+      input.append(make("option", {}, value));
+      input.value = value;
+    }
+    if (name === "state" && state === "ACTIVE") shownState = "active";
+    if (name === "state" && STATES.includes(state)) shownState = state;
     if (input ? input.value !== value : name !== "state" || !shownState) unknown.push(`${name}=${value}`);
   }
   const ages = [...inputs.age.options].map(({ value }) => value).filter(Boolean).join(", ");
