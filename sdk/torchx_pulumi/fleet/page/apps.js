@@ -47,7 +47,7 @@ const CELLS = {
   why,
   ready: (app) => `${app.ready}/${app.wanted}`,
   age: (app, value) => age(secondsSince(Date.parse(value))),
-  ago: (app, value) => make("span", {}, value ? when(value) : "never seen", app.stale ? ", stale" : ""),
+  ago: (app, value) => value ? make("span", {}, when(value), app.stale ? ", stale" : "") : "never seen",
   number: (app, value) => value ? String(value) : "",
   text: (app, value) => value,
 };
