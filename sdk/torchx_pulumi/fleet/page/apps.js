@@ -93,7 +93,7 @@ function compareRecords(one, other) {
   let found;
   if (!column) found = ENDED.has(one.app.state) - ENDED.has(other.app.state) || newest("launched_at");
   else if (TIMES.includes(column)) found = newest(column.key);
-  else found = compare(one.row.cells[order.place].textContent, other.row.cells[order.place].textContent);
+  else found = compare(one.text, other.text);
   const [name, otherName] = [one.app.app_id, other.app.app_id];
   return (order.down ? -found : found) || (name < otherName ? -1 : name > otherName ? 1 : 0);
 }
@@ -101,6 +101,7 @@ function compareRecords(one, other) {
 // Put rows where they belong. Only those of `moved` leave their place: moving a row costs it its focus.
 function arrange(moved) {
   const focused = body.contains(document.activeElement) ? document.activeElement : null;
+  for (const record of records.values()) record.text = order.place < 0 ? "" : record.row.cells[order.place].textContent;
   const rows = [...records.values()].sort(compareRecords).map((record) => record.row);
   let next = body.firstElementChild;
   for (const row of rows) {

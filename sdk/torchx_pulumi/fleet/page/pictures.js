@@ -14,11 +14,12 @@ const picture = (label, attributes, ...children) =>
   draw("svg", { role: "img", "aria-label": label, ...attributes }, ...children);
 
 // A time as the reader's clock shows it, with the day unless it is today, and how long ago it was.
+const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const ofToday = new Intl.DateTimeFormat([], CLOCK);
+const ofOtherDays = new Intl.DateTimeFormat([], { day: "numeric", month: "short", ...CLOCK });
 function localTime(time) {
   const date = new Date(time);
-  const today = date.toDateString() === new Date().toDateString();
-  const day = today ? {} : { day: "numeric", month: "short" };
-  return date.toLocaleString([], { ...day, hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  return (date.toDateString() === new Date().toDateString() ? ofToday : ofOtherDays).format(date);
 }
 const agoText = (time) => `${age(secondsSince(Date.parse(time)))} ago`;
 function when(time) {
