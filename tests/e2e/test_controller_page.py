@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -133,12 +134,14 @@ EVENT = {
 
 
 @contextmanager
-def viewed(browser: Browser, logs: Any = None, **more: Any) -> Iterator[View]:
+def viewed(browser: Browser, logs: Any = None, runs: Any = None, queues: Any = (), **more: Any) -> Iterator[View]:
     """Serve an empty fleet, in a new context of the browser."""
     options = {"viewport": {"width": 1280, "height": 800}, **more}
-    runs = {"runs": [RUN], "updates": [UPDATE], "notes": ["archive s3://logs cannot be read"]}
+    known = {"runs": [RUN], "updates": [UPDATE], "notes": ["archive s3://logs cannot be read"]}
     log = logs or Log(["line"] * 30)
-    with served(runs=lambda _: runs, events=lambda _: [EVENT], logs=log.open) as server:
+    with served(
+        queues=lambda: queues, runs=runs or (lambda _: known), events=lambda _: [EVENT], logs=log.open
+    ) as server:
         context = browser.new_context(**options)
         try:
             view = View(f"http://127.0.0.1:{server.port}/?token={server.token}", context)
@@ -166,7 +169,7 @@ def test_the_token_of_the_url_opens_the_page_and_does_not_stay_in_its_address(vi
     view.server.fleet.put_stack(app("train"))
     page = view.open()
     assert page.url == f"http://127.0.0.1:{view.server.port}/"
-    assert view.names() == ["default:train"]
+    assert view.names() == ["train default"]
     page.context.clear_cookies()
     page.reload()
     page.get_by_label("Token").fill(view.server.token)
@@ -181,7 +184,7 @@ def test_changes_arrive_without_a_reload_and_leave_everything_else_as_it_was(vie
     page = view.open()
     page.locator("#apps th button").first.click()
     page.select_option("#user", "ann")
-    page.locator("#apps").get_by_role("link", name="default:train-13", exact=True).focus()
+    page.locator("#apps").get_by_role("link", name="train-13", exact=True).focus()
     page.evaluate("window.scrollTo(0, 150)")
     page.evaluate("document.body.dataset.kept = 'yes'")
     before = page.evaluate("scrollY")
@@ -192,15 +195,15 @@ def test_changes_arrive_without_a_reload_and_leave_everything_else_as_it_was(vie
     fleet.drop(app("train-5").key)
     expect(page.locator("#count")).to_have_text("15 of 31")
     names = [1, 3, 7, "7b", 9, *range(11, 30, 2)]
-    assert view.names() == [f"default:train-{name}" for name in names]
-    assert page.evaluate("document.activeElement.textContent") == "default:train-13"
+    assert view.names() == [f"train-{name} default" for name in names]
+    assert page.evaluate("document.activeElement.textContent") == "train-13"
     assert page.evaluate("scrollY") == before
     assert page.evaluate("document.body.dataset.kept") == "yes"
     page.locator("#apps th button").nth(1).click()
-    page.locator("#apps").get_by_role("link", name="default:train-21", exact=True).focus()
+    page.locator("#apps").get_by_role("link", name="train-21", exact=True).focus()
     fleet.put_stack(app("train-21", second=21, state="CANCELLED", reason="Cancelled", user="ann"))
-    expect(page.locator("#apps tbody tr:not([hidden])").first).to_contain_text("default:train-21")
-    assert page.evaluate("document.activeElement.textContent") == "default:train-21"
+    expect(page.locator("#apps tbody tr:not([hidden])").first).to_contain_text("train-21 default")
+    assert page.evaluate("document.activeElement.textContent") == "train-21"
     expect(page.locator("#states")).to_contain_text("All 31")
     expect(page.locator("#states")).to_contain_text("FAILED 1")
     view.check()
@@ -215,10 +218,10 @@ def test_the_page_shows_of_its_data_what_it_shows_of_the_stream(view: View) -> N
     for each in apps:
         fleet.put_stack(each)
     expect(page.locator("#apps tbody tr")).to_have_count(len(apps))
-    read = "[...document.querySelectorAll('#apps tbody tr')].map((row) => row.outerHTML)"
-    made = [text.replace(' class="changed"', "") for text in page.evaluate(read)]
+    read = "[...document.querySelectorAll('#apps tbody tr')].map((row) => row.dataset.id + row.innerHTML)"
+    made = page.evaluate(read)
     states = page.inner_html("#states")
-    assert view.names() == [f"default:{name}" for name in ("young", "big", "evil", "queued", "broken")]
+    assert view.names() == [f"{name} default" for name in ("young", "big", "evil", "queued", "broken")]
     # Without the stream, all that is shown is of the page's data.
     page.route("**/stream**", lambda route: route.abort())
     page.reload()
@@ -242,7 +245,7 @@ def test_a_lost_connection_is_said_and_the_page_goes_on_where_it_was(browser: Br
         server.fleet.put_stack(app("other"))
         expect(page.locator("#connection")).to_have_text("live")
         expect(page.locator("body > .bar")).to_be_hidden()
-        expect(page.locator("#apps tbody tr td:first-child")).to_have_text(["default:other"])
+        expect(page.locator("#apps tbody tr td:first-child")).to_have_text(["other default"])
     with served(port=port):
         expect(page.locator("body > .bar")).to_contain_text("You are logged out. Log in again")
         page.get_by_role("link", name="Log in again").click()
@@ -267,7 +270,7 @@ def test_an_open_panel_follows_its_app(view: View) -> None:
     fleet = view.server.fleet
     fleet.put_stack(app("train", state="PENDING", reason="Unschedulable", message="no room"))
     page = view.open(f"?user=ann#{identity('train')}")
-    expect(page.locator("#panel-title")).to_have_text("default:train")
+    expect(page.locator("#panel-title")).to_have_text("train default")
     expect(page.locator("#panel")).to_contain_text("no room")
     page.locator("#tab-overview").focus()
     page.keyboard.press("End")
@@ -355,8 +358,62 @@ def test_a_role_with_absurdly_many_replicas_leaves_the_page_usable(browser: Brow
         page = view.open(f"#{identity('train')}/log")
         options = page.locator("#log-replica option")
         expect(page.locator('#log-replica option[value="trainer/20000"]')).to_have_text("trainer/20000 FAILED")
-        assert 5_000 < options.count() <= 10_000
+        assert 5_000 < options.count() <= 10_001  # with the option for all of them
         view.check()
+
+
+def test_the_logs_of_all_replicas_are_one_by_time_and_are_searched(browser: Browser) -> None:
+    stamp = "2026-03-04T10:00:{:02}.{:09}Z {}"
+    first = Log([stamp.format(1, 5, "loss 3"), stamp.format(3, 0, "loss 1")])
+    second = Log([stamp.format(2, 0, "loss 2")])
+    asked: list[LogRequest] = []
+
+    def read(app: object, request: LogRequest, stop: LogStop) -> Iterator[str]:
+        asked.append(request)
+        return (first, second)[request.replica].open(app, replace(request, tail=100), stop)
+
+    with viewed(browser, SimpleNamespace(open=read)) as view:
+        view.server.fleet.put_stack(app("train"))
+        page = view.open(f"#{identity('train')}/log")
+        page.select_option("#log-replica", "*")
+        text = page.locator("#log")
+        expect(text).to_contain_text("trainer/0: loss 3\ntrainer/1: loss 2\ntrainer/0: loss 1\n")
+        expect(page.locator("#log-state")).to_have_text("Following 2 of 2 replicas")
+        # The line that is known comes again, and one of the same time.
+        first.write(stamp.format(3, 0, "same time"), stamp.format(4, 0, "loss 0"))
+        expect(text).to_contain_text("trainer/0: loss 1\ntrainer/0: same time\ntrainer/0: loss 0\n")
+        assert {str(one.since) for one in asked if one.since} == {
+            "2026-03-04 10:00:03+00:00",
+            "2026-03-04 10:00:02+00:00",
+        }
+        page.fill("#log-find", "LOSS")
+        expect(page.locator("#log-found")).to_have_text("4 of 5 lines")
+        expect(text).not_to_contain_text("same time")
+        view.check()
+
+
+def test_apps_that_have_ended_are_behind_a_button_and_a_filter_that_is_none_is_named(view: View) -> None:
+    for number in range(60):
+        view.server.fleet.put_stack(app(f"old-{number}", state="SUCCEEDED", reason="Completed", second=number))
+    view.server.fleet.put_stack(app("train"))
+    page = view.open("?queue=gone&user=ann&color=red&toString=1&state=nothing&age=7")
+    expect(page.locator("#unknown")).to_contain_text("Not a filter: color=red, toString=1, state=nothing, age=7.")
+    assert page.locator("#user option").all_text_contents() == ["all", "ann"]
+    expect(page.locator("#empty")).to_have_text("No app matches.")
+    page.select_option("#queue", "")
+    expect(page.locator("#unknown")).to_be_hidden()
+    expect(page.locator("#count")).to_have_text("51 of 61")
+    assert view.names()[0] == "train default"
+    page.get_by_role("button", name="Show 10 more that have ended").click()
+    expect(page.get_by_role("link", name="old-9", exact=True)).to_be_focused()
+    expect(page.locator("#count")).to_have_text("61 of 61")
+    expect(page).to_have_title("1 RUNNING - TorchX apps")
+    page.get_by_role("link", name="old-7", exact=True).click()
+    expect(page).to_have_title("SUCCEEDED default:old-7 - TorchX apps")
+    assert "%23188038" in (page.get_attribute("link[rel=icon]", "href") or "")
+    page.get_by_role("button", name="Copy: handle").click()
+    assert page.evaluate("getSelection().toString()") == "pulumi_volcano://torchx/default:old-7"
+    view.check()
 
 
 def test_a_log_that_has_ended_can_be_read_again(browser: Browser) -> None:

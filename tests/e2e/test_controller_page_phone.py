@@ -1,25 +1,16 @@
-"""The page of a real controller on a phone: a job appears, its log is followed, its end arrives; nothing is reloaded.
-
-Run this module with the names of two files to write the screenshots of docs/controller-page.md.
-"""
+"""The page of a real controller on a phone: a job appears, its log is followed, its end arrives, without a reload."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
-from torchx_pulumi.model.timestamps import format_time
-from torchx_pulumi.stack_state.checkpoint import StackApp
 
-from tests.e2e.test_controller_page import WAIT_MS, Log, View, viewed
+from tests.e2e.test_controller_page import WAIT_MS, View
 from tests.e2e.test_controller_pages import running
-from tests.e2e.test_fleet_page import DIAGNOSIS, browser, started_browser
+from tests.e2e.test_fleet_page import browser
 from tests.e2e.torchx_cli import TorchxCli
-from tests.unit.web.site_server import app
 
 __all__ = ["browser"]
 
@@ -59,7 +50,7 @@ def test_a_job_is_followed_on_a_phone(
         handle = cli.torchx("run", "--workspace", "", *words).handle
         row = page.locator("#apps tbody tr")
         expect(row).to_contain_text("RUNNING", timeout=6 * WAIT_MS)
-        page.get_by_role("link", name=handle.rpartition("/")[2]).tap()
+        page.get_by_role("link", name=handle.rpartition(":")[2]).tap()
         expect(page.locator("#panel-state")).to_contain_text("RUNNING")
         page.locator("#tab-log").tap()
         for line in ("line 3", "line 9"):
@@ -77,36 +68,3 @@ def test_a_job_is_followed_on_a_phone(
         expect(row).to_contain_text("CANCELLED")
         view.check()
         phone.close()
-
-
-def write_screenshots(page_file: Path, log_file: Path) -> None:
-    """Write the screenshots of docs/controller-page.md: seven apps on a screen, and the log of one on a phone."""
-    states = ["RUNNING", "RUNNING", "PENDING", "RUNNING", "FAILED", "SUCCEEDED", "SUCCEEDED"]
-    reasons = {"PENDING": "Unschedulable", "FAILED": "OutOfMemory", "SUCCEEDED": "Completed"}
-    log = Log([f"epoch 3, step {step}: loss {2.1 - step / 900:.4f}, 11{step % 97:02} tokens/s" for step in range(400)])
-    now = datetime.now(timezone.utc)
-    with started_browser() as browser, viewed(browser, log, viewport={"width": 1100, "height": 520}) as view:
-        for number, state in enumerate(states):
-            made = app(
-                f"train-{number}", state=state, reason=reasons.get(state, "Running"), namespace="team",
-                message="no node has 2 free GPUs" if state == "PENDING" else "", user="ana" if number % 3 else "bo",
-                queue="big" if number % 2 else "default",
-            )  # fmt: skip
-            queued = format_time(now - timedelta(hours=3 * number + 1, minutes=7))
-            seen = format_time(now - timedelta(minutes=40 * number + 2))
-            more = {"queued_at": queued, "observed_at": seen, "diagnoses": [DIAGNOSIS] if state == "FAILED" else []}
-            output = {**made.output.output, "observed": {**made.output.output["observed"], **more}}
-            made = replace(made, output=StackApp(output=output))
-            view.server.fleet.put_stack(made)
-            view.server.fleet.put_seen(made.key, made.uid, output["observed"])
-        view.open().screenshot(path=page_file)
-        view.page.set_viewport_size({"width": 360, "height": 560})
-        view.page.locator("#apps tbody a").first.click()
-        view.page.locator("#tab-log").click()
-        expect(view.page.locator("#log")).to_contain_text("step 399")
-        view.page.wait_for_timeout(500)
-        view.page.screenshot(path=log_file)
-
-
-if __name__ == "__main__":
-    write_screenshots(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -150,6 +150,7 @@ def test_a_job_is_followed_by_pages_and_a_stop_ends_them(
         app_id = f"{namespace}:{job}"
         eventually(lambda: (app_id, "RUNNING") in stream.states, timeout_s=180)
         (app,) = site.json("/api/v1/apps?state=active")["apps"]
+        assert "default" in {queue["name"] for queue in site.json("/api/v1/queues")["queues"]}
         path = f"/api/v1/apps/{app['id']}"
         log = f"{path}/logs?role=main&replica=0&timestamps=false"
         lines, follower = Lines(site.open(f"{log}&follow=true")), memory(controller)

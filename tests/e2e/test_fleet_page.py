@@ -1,22 +1,15 @@
-"""The fleet page in Chromium: table, sorting, filters, an app's panel, a phone, dark colours, no network.
-
-Run this module to write the screenshot of docs/fleet.md: `.venv/bin/python -m tests.e2e.test_fleet_page FILE.png`.
-"""
+"""The fleet page in Chromium: table, sorting, filters, an app's panel, a phone, dark colours, no network."""
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from torchx_pulumi.cli.main import main
-from torchx_pulumi.model.timestamps import format_time
 
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack
 
@@ -96,32 +89,32 @@ def test_the_table_sorts_and_filters(page: Page, address: str) -> None:
     page.goto(address)
     assert len(shown(page)) == 12
     sort_by(page, 0)
-    assert shown(page) == [f"team:train-{number}" for number in range(12)]
+    assert shown(page) == [f"train-{number} team" for number in range(12)]
     expect(page.locator("#apps th").first).to_have_attribute("aria-sort", "ascending")
     sort_by(page, 0)
-    assert shown(page)[0] == "team:train-11"
+    assert shown(page)[0] == "train-11 team"
     sort_by(page, 4)
-    assert shown(page)[0] == "team:train-11"  # the youngest
+    assert shown(page)[0] == "train-11 team"  # the youngest
     page.locator("#states").get_by_role("button", name="FAILED").click()
-    assert shown(page) == ["team:train-3"]
+    assert shown(page) == ["train-3 team"]
     expect(page.locator("#count")).to_have_text("1 of 12")
     page.locator("#states").get_by_role("button", name="All").click()
     page.select_option("#queue", "big")
     assert len(shown(page)) == 6
     page.select_option("#queue", "")
     page.fill("#search", "TRAIN-7-trainer-0")
-    assert shown(page) == ["team:train-7"]
+    assert shown(page) == ["train-7 team"]
     expect(page.locator("body")).to_contain_text("its checkpoint is empty", use_inner_text=True)
 
 
 def test_an_apps_panel_has_reasons_and_replicas_and_its_own_address(page: Page, address: str) -> None:
     page.goto(address)
-    page.get_by_role("link", name="team:train-3", exact=True).click()
+    page.get_by_role("link", name="train-3", exact=True).click()
     expect(page.locator("#panel")).to_be_visible()
     text = page.locator("#panel").inner_text()
     for words in (
         "OutOfMemory: trainer-1 used more than 2 GB", "Killed", "What to do: ask for more memory",
-        "Pod team/train-3-trainer-1", "train-3-trainer-0", "Role trainer: 1/2 ready", "kubectl --context here",
+        "Pod team/train-3-trainer-1", "train-3-trainer-0", "trainer 1/2 ready", "kubectl --context here",
     ):  # fmt: skip
         assert words in text
     of_the_app = page.url
@@ -129,7 +122,7 @@ def test_an_apps_panel_has_reasons_and_replicas_and_its_own_address(page: Page, 
     expect(page.locator("#panel")).to_be_hidden()
     page.goto("about:blank")
     page.goto(of_the_app)
-    expect(page.locator("#panel-title")).to_contain_text("team:train-3")
+    expect(page.locator("#panel-title")).to_contain_text("train-3 team")
 
 
 def test_what_is_not_known_is_said_and_many_problems_are_behind_a_button(page: Page, tmp_path: Path) -> None:
@@ -143,7 +136,7 @@ def test_what_is_not_known_is_said_and_many_problems_are_behind_a_button(page: P
     assert main(["fleet", "--offline", "--backend", f"file://{tmp_path}", "--html", str(file)]) == 0
     page.goto(file.as_uri())
     cells = page.locator("#apps tbody td").all_text_contents()
-    assert cells[:2] == ["team:new", "SUBMITTED"]
+    assert cells[:2] == ["new team", "SUBMITTED"]
     assert cells[3:] == ["1/2", "-", "never seen", "", "", ""]
     expect(page.locator("#problems > p")).to_have_count(3)
     expect(page.locator("#problems summary")).to_have_text("3 more")
@@ -220,30 +213,3 @@ def luminance(colour: str) -> float:
 def contrast(one: float, other: float) -> float:
     """Return the contrast of two luminances."""
     return (max(one, other) + 0.05) / (min(one, other) + 0.05)
-
-
-def write_screenshot(target: Path) -> None:
-    """Write the screenshot of docs/fleet.md: eight apps in four states, without a cluster."""
-    states = ["RUNNING", "RUNNING", "FAILED", "PENDING", "RUNNING", "SUCCEEDED", "RUNNING", "PENDING"]
-    now = datetime.now(timezone.utc)
-    with tempfile.TemporaryDirectory() as name, started_browser() as browser:
-        folder = Path(name)
-        for number, state in enumerate(states):
-            queued, seen = now - timedelta(hours=5 * number + 1, minutes=7), now - timedelta(minutes=2 * number)
-            observed = {"queued_at": format_time(queued), "observed_at": format_time(seen), "state": state}
-            observed["reason"] = {"SUCCEEDED": "Completed", "PENDING": "Queued", "FAILED": "OutOfMemory"}.get(state, "")
-            observed["message"] = "queue big has no room for 2 GPUs" if state == "PENDING" else ""
-            diagnoses = [DIAGNOSIS] if state == "FAILED" else []
-            app = {"queue": "big" if number % 2 else "default", "user": "ana" if number % 3 else "bo"}
-            text = checkpoint(output(f"train-{number}", observed={**observed, "diagnoses": diagnoses}, app=app))
-            write_stack(folder, f"s{number}", text)
-        file = folder / "fleet.html"
-        assert main(["fleet", "--backend", f"file://{folder}", "--html", str(file)]) == 0
-        file.write_text(file.read_text().replace(str(folder), "/mnt/pulumi-state"))
-        page = browser.new_page(viewport={"width": 1100, "height": 560})
-        page.goto(file.as_uri())
-        page.screenshot(path=target)
-
-
-if __name__ == "__main__":
-    write_screenshot(Path(sys.argv[1]))

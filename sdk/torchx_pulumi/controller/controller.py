@@ -265,6 +265,11 @@ class Controller(ChangeListener):
             work = self._shared.work_of(key)
             work.looked_at, work.took_s = time.monotonic(), time.monotonic() - begun
 
+    @property
+    def views(self) -> Sequence[ClusterView]:
+        """Return the watched clusters."""
+        return self._shared.views
+
     def _note_outages(self, fleet: LiveFleet) -> None:
         """Note in the fleet which clusters do not answer, until the controller stops."""
         noted: dict[str, tuple[datetime | None, bool]] = {}

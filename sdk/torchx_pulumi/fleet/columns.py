@@ -15,6 +15,8 @@ from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.schedulers import scheduler_names
 
+Amount = Annotated[float, {"minimum": 0}]
+"""GPUs or CPUs."""
 Time = Annotated[str | None, {"format": "date-time"}]
 """ISO 8601 in UTC. None: not known."""
 
@@ -151,6 +153,11 @@ def gpus(row: FleetRow) -> float:
     return float(row.resources_total.get("gpu", 0))
 
 
+def running(row: FleetRow, resource: str) -> float:
+    """Return how much of a resource the replicas request that run."""
+    return float(sum(role["resource"].get(resource, 0) * role["counts"].get("RUNNING", 0) for role in row.roles))
+
+
 def cause(row: FleetRow) -> str:
     """Return the cause of an app's state in one line: the first diagnosis, else the message."""
     found = row.diagnoses[0].get("summary") if row.diagnoses else None
@@ -233,7 +240,7 @@ COLUMNS: Final = (
     ),
     Column(
         "gpus",
-        Annotated[float, {"minimum": 0}],
+        Amount,
         "GPUs that its replicas request.",
         lambda app: gpus(app.row),
         title="GPU",
@@ -269,6 +276,9 @@ COLUMNS: Final = (
         terminal=6,
         searched=True,
     ),
+    Column("cpus", Amount, "CPUs that its replicas request.", lambda app: float(app.row.resources_total.get("cpu", 0))),
+    Column("gpus_running", Amount, "GPUs that its running replicas request.", lambda app: running(app.row, "gpu")),
+    Column("cpus_running", Amount, "CPUs that its running replicas request.", lambda app: running(app.row, "cpu")),
     Column("name", str, "Name of the app as the user wrote it.", searched=True),
     Column("namespace", str, "Namespace."),
     Column("project", str, "Pulumi project. Empty: the backend has none.", lambda app: app.row.stack.project),

@@ -232,6 +232,10 @@ class SchedulerBackend(Generic[OptionsT]):
     explaining_kinds: tuple[tuple[Kind, Selector | None], ...] = ()
     """Kinds of objects, besides job objects, pods and events, that say why a job waits, and the labels of those that
     belong to jobs of this package. None: all objects of the kind."""
+    queue_kind: Kind | None = None
+    """Kind of its queues, one of `explaining_kinds`. None: it has none."""
+    queue_amounts: Callable[[Manifest], tuple[Mapping[str, float], Mapping[str, float]]] = lambda _queue: ({}, {})
+    """Return what the jobs of a queue may use and what they were given, as `cpu` and `gpu`. Left out: no bound."""
     absent: Callable[[Reader, OptionsT], list[Problem]] = lambda _cluster, _options: []
     """Return what the cluster lacks for the scheduler; empty if a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
 from torchx_pulumi.fleet.collect.row import Count, ShownRole
@@ -32,6 +33,21 @@ class FleetFrame(TypedDict):
     gone: Annotated[list[str], "Ids of apps that are gone."]
     problems: Annotated[list[str], "Problems of the controller that have not ended."]
     read_at: Annotated[Moment, "When it was made."]
+
+
+class ShownQueue(TypedDict):
+    """A queue of a watched cluster. Amounts are `cpu` and `gpu`."""
+
+    cluster: Annotated[str, "Name of the cluster, as the controller calls it."]
+    name: Annotated[str, "Name of the queue."]
+    capability: Annotated[Mapping[str, float], "What its jobs may use. A resource without a bound is left out."]
+    allocated: Annotated[Mapping[str, float], "What its jobs were given, also those that are no apps."]
+
+
+class Queues(TypedDict):
+    """The queues of the watched clusters that the controller can read."""
+
+    queues: Annotated[list[ShownQueue], "By cluster."]
 
 
 class Event(TypedDict):
@@ -120,6 +136,8 @@ ANSWERS = {
     "Role": ShownRole,
     "Apps": Apps,
     "Fleet": FleetFrame,
+    "Queues": Queues,
+    "ShownQueue": ShownQueue,
     "Events": Events,
     "Event": Event,
     "Runs": Runs,

@@ -22,7 +22,7 @@ from torchx_pulumi.model.status import JobState
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.schedulers import scheduler_names
 from torchx_pulumi.web import limits
-from torchx_pulumi.web.answers import Apps
+from torchx_pulumi.web.answers import Apps, Queues
 from torchx_pulumi.web.bounds import Shared, Slots, Workers
 from torchx_pulumi.web.log_pipe import LogPipe
 from torchx_pulumi.web.logs import NOTE, LogRequest, status_of
@@ -71,6 +71,7 @@ LOG_PARAMETERS: Final = (
     Parameter(name="run", text="Uid of the run's job object, or its beginning. Without it: the present run."),
     Parameter(name="container", text="Name of a container. Without it: that of the role."),
     Parameter(name="tail", text="Lines at the end to begin with. Without it: all.", kind="integer"),
+    Parameter(name="since", text="Leave out lines from before this time. Without it: none.", kind="time"),
     Parameter(name="follow", text="Go on until the app has ended. Without it: false.", kind="boolean"),
     Parameter(name="timestamps", text="Each line begins with its time. Without it: true.", kind="boolean"),
 )
@@ -92,6 +93,7 @@ class Api:
         self._site = site
         self.workers = Workers()
         self._shared_metrics = Shared(self.workers, site.metrics)
+        self._shared_queues = Shared(self.workers, lambda: to_json(Queues(queues=site.queues())))
         self.stream = FleetStream(site, self.workers)
         self._streams = Slots(limits.STREAMS, "streams")
         self._log_slots = Slots(limits.LOGS, "logs")
@@ -131,6 +133,13 @@ class Api:
                 media_type="text/event-stream",
                 parameters=STREAM_PARAMETERS,
                 bounded=False,
+            ),
+            Operation(
+                path=f"{API}/queues",
+                name="listQueues",
+                text="Queues of the watched clusters that can be read.",
+                answer=self._queues,
+                schema=reference("Queues"),
             ),
             Operation(
                 path=f"{API}/apps/{{id}}/events",
@@ -249,6 +258,9 @@ class Api:
         except TorchxPulumiError as error:
             raise _failure_of(error) from error
         return json_response(to_json({"events": list(events)}))
+
+    async def _queues(self, _request: Request, _values: Values) -> Response:
+        return json_response(await self._shared_queues.get())
 
     async def _runs(self, request: Request, _values: Values) -> Response:
         app = self._find(request)

@@ -51,6 +51,8 @@ class LogRequest:
     """Name of a container. None: the one that is read by default."""
     tail: int | None = None
     """Lines at the end of the log to begin with. None: all lines."""
+    since: datetime | None = None
+    """Leave out lines from before this time, aware. None: none."""
     follow: bool = False
     """Go on until the app has ended. An attempt or a run that is over ends by itself."""
     timestamps: bool = True
@@ -123,6 +125,7 @@ class LiveLogs:
             follow=request.follow,
             timestamps=request.timestamps,
             tail_lines=request.tail,
+            since=request.since,
             app_labels=tracked.scheduler_backend.pod_selector(tracked.job_name),
         )
         if request.run is not None and not (tracked.uid or "").startswith(request.run):

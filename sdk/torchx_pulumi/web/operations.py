@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -12,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.web.schemas import SCHEMAS, reference
 
 Values = Mapping[str, Any]
@@ -31,7 +33,7 @@ class Parameter:
     text: str
     """What it means, and what is without it."""
     kind: str = "string"
-    """`string`, `integer` or `boolean`."""
+    """`string`, `integer`, `boolean` or `time`."""
     repeated: bool = False
     """It may be given more than once; its value is a list."""
     required: bool = False
@@ -100,7 +102,7 @@ def read_parameters(query: QueryParams, parameters: Sequence[Parameter]) -> dict
     return values
 
 
-def _read(parameter: Parameter, text: str) -> str | int | bool:
+def _read(parameter: Parameter, text: str) -> str | int | bool | datetime:
     if parameter.kind == "integer":
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1
         if not parameter.least <= number <= parameter.most:
@@ -111,6 +113,10 @@ def _read(parameter: Parameter, text: str) -> str | int | bool:
         if text.lower() not in words:
             raise ValueError("true or false")
         return words[text.lower()]
+    if parameter.kind == "time":
+        if (time := parse_time(text)) is None:
+            raise ValueError("a time such as 2026-01-31T12:00:00Z")
+        return time
     if parameter.allowed:
         same = {each.lower(): each for each in parameter.allowed}
         if text.lower() not in same:
@@ -176,7 +182,8 @@ def _in_path(path: str) -> list[dict[str, Any]]:
 
 
 def _in_query(parameter: Parameter) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": parameter.kind}
+    is_time = parameter.kind == "time"
+    schema: dict[str, Any] = {"type": "string", "format": "date-time"} if is_time else {"type": parameter.kind}
     if parameter.kind == "integer":
         schema |= {"minimum": parameter.least, "maximum": parameter.most}
     if parameter.allowed:

@@ -25,6 +25,7 @@ from torchx_pulumi.web.connections import Connection
 from torchx_pulumi.web.logs import LiveLogs
 from torchx_pulumi.web.metrics import ControllerMetrics
 from torchx_pulumi.web.options import Listening
+from torchx_pulumi.web.queues import queues_of
 from torchx_pulumi.web.runs import RunHistory
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.tokens import FileToken
@@ -139,6 +140,7 @@ def serve_pages(
         problems=controller.problems,
         not_ready=controller.not_ready,
         events=lambda app: events_of(controller.view_of(app.app), app.app),
+        queues=lambda: [*queues_of(controller.views)],
         runs=RunHistory(controller.view_of, known).of,
         metrics=metrics.render,
         logs=logs.open if listening.serves_logs else None,

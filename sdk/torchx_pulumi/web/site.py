@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchx_pulumi.controller.live_fleet import LiveApp, LiveFleet
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.web.answers import Event, Runs
+from torchx_pulumi.web.answers import Event, Runs, ShownQueue
 from torchx_pulumi.web.logs import LogRequest
 
 OpenLog = Callable[[LiveApp, LogRequest, LogStop], Iterator[str]]
@@ -26,6 +26,8 @@ class Site:
     """Why pages are not complete yet. Empty: they are."""
     events: Callable[[LiveApp], Sequence[Event]]
     """Returns the events of an app's objects, the newest first (`events_of`). May raise a ClusterError."""
+    queues: Callable[[], list[ShownQueue]]
+    """Returns the queues of the watched clusters (`queues_of`)."""
     runs: Callable[[LiveApp], Runs]
     """Returns the runs of an app and the updates of its stack (`RunHistory.of`)."""
     metrics: Callable[[], tuple[bytes, str]]

@@ -148,6 +148,7 @@ def served(
         report=lambda _, text: found.reported.append(text),
         **{
             "events": lambda one: [{"message": one.app.job_name}],
+            "queues": list,
             "runs": lambda one: {"runs": [{"uid": one.app.uid}], "updates": [], "notes": []},
             "metrics": lambda: (b"metric 1\n", "text/plain; version=1.0.0"),
             "logs": None,

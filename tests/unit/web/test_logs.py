@@ -16,6 +16,7 @@ from torchx_pulumi.log_archive import ArchivedJob, LogCopy, open_archive
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
+from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.logs import LONGEST_PART, NOTE, LiveLogs, LogRequest, status_of
 
@@ -92,6 +93,7 @@ def test_the_log_of_a_running_pod_begins_with_where_it_is_from(site: Site) -> No
     note = f"{NOTE}the log of trainer/0 is read from pod train-trainer-0-0, container main\n"
     assert read(site) == [note, "one\n", "two\n", "three\n"]
     assert read(site, tail=1) == [note, "three\n"]
+    assert read(site, since=parse_time("2026-01-01T00:00:01Z")) == [note, "two\n", "three\n"]
     assert read(site, timestamps=True)[1] == "2026-01-01T00:00:00.000000000Z one\n"
 
 

@@ -15,7 +15,10 @@ from typing import Any
 from torchx_pulumi.fleet.columns import page_columns
 from torchx_pulumi.model.timestamps import format_time
 
-SCRIPTS = ("shared.js", "connection.js", "apps.js", "log.js", "panel.js", "start.js")
+SCRIPTS = (
+    *("shared.js", "connection.js", "pictures.js", "overview.js", "queues.js"),
+    *("apps.js", "log.js", "panel.js", "start.js"),
+)
 """Files of the script, in the order in which they are joined."""
 
 RULES = (

@@ -6,7 +6,8 @@ const CHOICES = page.columns.filter((column) => column.choice);
 const TIMES = page.columns.filter(({ cell }) => cell === "age" || cell === "ago");
 const records = new Map(); // Id of an app to its row, and the words that a search finds it by.
 const order = { place: -1, down: false };
-let shownState = "";
+const MOST_ENDED = 50; // apps that have ended and are shown; the others are behind a button
+let shownState = "", allEnded = false;
 let skew = Date.parse(page.read_at) - Date.now();
 
 // A page without a controller shows ages as they were when it was written.
@@ -30,15 +31,23 @@ function why(app) {
   return reason ? `${reason}: ${app.cause}` : app.cause;
 }
 
+// The parts of a job's name: as the user wrote it, and what made it unique; and its namespace.
+function jobName(app) {
+  const job = app.app_id.slice(app.app_id.indexOf(":") + 1);
+  const own = job.startsWith(app.name) ? app.name : job;
+  return own === job ? [own] : [own, make("span", { class: "quiet" }, job.slice(own.length))];
+}
+const place = (app) => app.namespace ? [" ", make("span", { class: "quiet" }, app.namespace)] : [];
+
 // What each kind of cell shows of an app and the value of its column.
 const CELLS = {
-  link: (app, value) => make("a", { href: `#${encodeURIComponent(app.id)}` }, value),
+  link: (app) =>
+    make("span", {}, make("a", { href: `#${encodeURIComponent(app.id)}` }, ...jobName(app)), ...place(app)),
   state: (app, value) => stateOf(value),
   why,
   ready: (app) => `${app.ready}/${app.wanted}`,
   age: (app, value) => age(secondsSince(Date.parse(value))),
-  ago: (app, value) =>
-    value ? `${age(secondsSince(Date.parse(value)))} ago${app.stale ? ", stale" : ""}` : "never seen",
+  ago: (app, value) => value ? make("span", {}, when(value), app.stale ? ", stale" : "") : "never seen",
   number: (app, value) => value ? String(value) : "",
   text: (app, value) => value,
 };
@@ -47,7 +56,7 @@ function makeRow(app) {
     const stale = cell === "ago" && app.stale ? " stale" : "";
     return make("td", { role: "cell", "data-label": title, class: `cell-${cell}${stale}` }, CELLS[cell](app, app[key]));
   });
-  return make("tr", { role: "row", "data-id": app.id }, ...cells);
+  return make("tr", { role: "row", "data-id": app.id, class: ENDED.has(app.state) ? "ended" : "" }, ...cells);
 }
 function wordsOf(app) {
   const parts = (app.roles || []).flatMap((role) =>
@@ -84,7 +93,7 @@ function compareRecords(one, other) {
   let found;
   if (!column) found = ENDED.has(one.app.state) - ENDED.has(other.app.state) || newest("launched_at");
   else if (TIMES.includes(column)) found = newest(column.key);
-  else found = compare(one.row.cells[order.place].textContent, other.row.cells[order.place].textContent);
+  else found = compare(one.text, other.text);
   const [name, otherName] = [one.app.app_id, other.app.app_id];
   return (order.down ? -found : found) || (name < otherName ? -1 : name > otherName ? 1 : 0);
 }
@@ -92,6 +101,7 @@ function compareRecords(one, other) {
 // Put rows where they belong. Only those of `moved` leave their place: moving a row costs it its focus.
 function arrange(moved) {
   const focused = body.contains(document.activeElement) ? document.activeElement : null;
+  for (const record of records.values()) record.text = order.place < 0 ? "" : record.row.cells[order.place].textContent;
   const rows = [...records.values()].sort(compareRecords).map((record) => record.row);
   let next = body.firstElementChild;
   for (const row of rows) {
@@ -111,12 +121,19 @@ function keeps({ app, words }) {
       || secondsSince(Date.parse(app.launched_at)) <= Number(inputs.age.value));
 }
 function filter() {
-  let shown = 0;
-  for (const record of records.values()) {
-    const hidden = !keeps(record);
-    if (record.row.hidden !== hidden) record.row.hidden = hidden;
-    if (!hidden) shown += 1;
+  let shown = 0, ended = 0, more = 0;
+  for (const row of body.rows) {
+    const record = records.get(row.dataset.id);
+    const kept = keeps(record);
+    const isEnded = kept && ENDED.has(record.app.state);
+    const isMore = isEnded && !allEnded && ended >= MOST_ENDED;
+    if (row.hidden !== (!kept || isMore)) row.hidden = !kept || isMore;
+    shown += kept && !isMore;
+    ended += isEnded;
+    more += isMore;
   }
+  document.getElementById("more").hidden = !more;
+  document.getElementById("more").textContent = `Show ${more} more that have ended`;
   const count = document.getElementById("count");
   if (count.textContent !== `${shown} of ${records.size}`) count.textContent = `${shown} of ${records.size}`;
   const empty = document.getElementById("empty");
@@ -127,7 +144,7 @@ function filter() {
 function tick() {
   for (const { app, row } of records.values()) {
     if (row.hidden) continue;
-    for (const column of TIMES) {
+    for (const column of TIMES.filter(({ cell }) => cell === "age")) {
       const cell = row.cells[page.columns.indexOf(column)], text = CELLS[column.cell](app, app[column.key]);
       if (cell.textContent !== text) cell.textContent = text;
     }
@@ -138,6 +155,10 @@ function showStates() {
   const counts = {};
   for (const { app } of records.values()) counts[app.state] = (counts[app.state] || 0) + 1;
   const active = [...records.values()].filter(({ app }) => !ENDED.has(app.state)).length;
+  const unfinished = STATES.filter((state) => counts[state] && !ENDED.has(state));
+  const texts = unfinished.map((state) => `${counts[state]} ${state}`).join(", ");
+  listTitle = texts ? `${texts} - ${pageTitle}` : pageTitle;
+  if (!panel.open) showTitle();
   const buttons = [["", "All", records.size], ["active", "Active", active],
     ...STATES.filter((state) => counts[state] || state === shownState)
       .map((state) => [state, state, counts[state] || 0])];
@@ -185,6 +206,7 @@ function takeFrame(frame) {
   showStates();
   showChoices();
   filter();
+  showQueues();
 }
 function flash(row) {
   row.classList.remove("changed");

@@ -1,8 +1,13 @@
-// The log of one replica. Its text is only ever text: colors of terminals are removed, control characters are shown.
+// The log of a replica, or of all of them by time. Its text is only ever text: colors of terminals are removed, control
+// characters are shown.
 const MOST_LINES = 5000;
 const MOST_CHARACTERS = 4000000;
 const BLOCK_LINES = 100;
 const MOST_REPLICAS = 10000; // to choose from; those that an app lists are always offered
+const MOST_MERGED = 100; // replicas that are read for the log of all
+const AT_ONCE = 4;
+const ALL = "*";
+const TIME = /^(\d{4}-\d\d-\d\dT[\d:]+(?:\.(\d+))?\S+) /;
 const NOTE = "# torchx-pulumi: ";
 const COLORS = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f]/g; // shown as ^G
@@ -12,6 +17,7 @@ const log = {
   id: "", app: null, runs: [], abort: null, timer: 0, failures: 0, ended: true,
   blocks: [], lines: 0, characters: 0, dropped: 0, pending: [], flushing: 0, // lines, of which notes are none
   pinned: true, unseen: 0, // at the end, and lines that arrived below what is seen
+  find: "", // part of the lines that are shown, in lower case
 };
 const logInput = (name) => document.getElementById(`log-${name}`);
 
@@ -41,7 +47,7 @@ function addLine(text) {
 }
 function newBlock(note) {
   const element = make("div", note ? { class: "note" } : {});
-  const block = { element, note, lines: 0, characters: 0 };
+  const block = { element, note, texts: [], lines: 0, characters: 0 };
   log.blocks.push(block);
   logBox.append(element);
   return block;
@@ -61,13 +67,14 @@ function flush() {
       first += 1;
     } while (!note && first < arrived.length && block.lines + texts.length < BLOCK_LINES
       && !arrived[first].startsWith(NOTE));
-    const text = `${texts.join("\n")}\n`;
-    block.element.append(text);
+    block.element.append(found(texts));
+    block.texts.push(...texts);
     const lines = note ? 0 : texts.length;
+    const characters = texts.reduce((sum, text) => sum + text.length + 1, 0);
     block.lines += lines;
-    block.characters += text.length;
+    block.characters += characters;
     log.lines += lines;
-    log.characters += text.length;
+    log.characters += characters;
     log.unseen += lines;
   }
   while (log.blocks.length > 1 && (log.lines > MOST_LINES || log.characters > MOST_CHARACTERS)) {
@@ -77,8 +84,24 @@ function flush() {
     log.characters -= block.characters;
     log.dropped += block.lines;
   }
-  if (log.pinned) logBox.scrollTop = logBox.scrollHeight;
   showEnd();
+  showFound();
+  toEnd();
+}
+function toEnd() {
+  if (log.pinned) logBox.scrollTop = logBox.scrollHeight;
+}
+const isFound = (text) => !log.find || text.toLowerCase().includes(log.find);
+const found = (texts) => texts.filter(isFound).map((text) => `${text}\n`).join("");
+function findAgain() {
+  log.find = logInput("find").value.toLowerCase();
+  for (const block of log.blocks) block.element.textContent = found(block.texts);
+  showFound();
+  toEnd();
+}
+function showFound() {
+  const count = (sum, block) => sum + (block.note ? 0 : block.texts.filter(isFound).length);
+  logInput("found").textContent = log.find ? `${log.blocks.reduce(count, 0)} of ${log.lines} lines` : "";
 }
 function showEnd() {
   if (log.pinned) log.unseen = 0;
@@ -102,6 +125,18 @@ function stopLog() {
   if (log.abort) log.abort.abort();
   log.abort = null;
 }
+async function readOne(address, parameters, abort) {
+  const response = await request(`${address}?${new URLSearchParams(parameters)}`, { signal: abort.signal });
+  logState(parameters.follow ? "Following" : "");
+  let rest = "";
+  await readText(response, (text) => {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop();
+    lines.forEach(addLine);
+    log.failures = 0;
+  });
+  if (rest) addLine(rest);
+}
 async function startLog() {
   stopLog();
   clearLog();
@@ -109,25 +144,20 @@ async function startLog() {
   const parameters = logParameters();
   const following = logInput("follow").checked;
   const address = `apps/${log.id}/logs`;
+  const all = logInput("replica").value === ALL;
+  logInput("file").hidden = all;
   logInput("file").href = `api/v1/${address}?${new URLSearchParams(parameters)}`;
   logInput("file").download = `${log.app.name}-${parameters.role}-${parameters.replica}.log`;
   log.ended = false;
   logState("Reading ...");
   try {
-    const query = new URLSearchParams({ ...parameters, follow: following, tail: MOST_LINES });
-    const response = await request(`${address}?${query}`, { signal: abort.signal });
-    logState(following ? "Following" : "");
-    let rest = "";
-    await readText(response, (text) => {
-      const lines = (rest + text).split("\n");
-      rest = lines.pop();
-      lines.forEach(addLine);
-      log.failures = 0;
-    });
-    if (rest) addLine(rest);
+    let end = "End of the log";
+    if (all) end = await readAll(abort, following);
+    else await readOne(address, { ...parameters, follow: following, tail: MOST_LINES }, abort);
+    if (log.abort !== abort) return undefined;
     flush();
     log.ended = true;
-    logState(log.lines ? "End of the log" : "The log is empty.");
+    logState(log.lines ? end : "The log is empty.");
   } catch (error) {
     if (log.abort !== abort) return;
     flush();
@@ -140,6 +170,57 @@ async function startLog() {
     log.timer = setTimeout(startLog, wait);
   }
   return undefined;
+}
+
+// The logs of all replicas, merged by time: the last lines of each, and again and again what was written since.
+async function readAll(abort, following) {
+  const all = [...logInput("replica").options].filter((option) => option.value !== ALL);
+  const failed = all.filter((option) => option.textContent.endsWith(" FAILED"));
+  const names = [...new Set([...failed, ...all])].slice(0, MOST_MERGED).map((option) => option.value);
+  const tail = Math.ceil(MOST_LINES / names.length);
+  const known = new Map();
+  for (;;) {
+    const over = !following || ENDED.has(log.app.state);
+    const lines = [], left = [...names];
+    let logs = 0;
+    const next = async () => {
+      while (left.length) if (await readNew(left.shift(), tail, known, lines, abort.signal)) logs += 1;
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, next));
+    if (log.abort !== abort) return "";
+    lines.sort((one, other) => (one.key < other.key ? -1 : one.key > other.key ? 1 : 0));
+    for (const { time, name, text } of lines) addLine(`${logInput("times").checked ? `${time} ` : ""}${name}: ${text}`);
+    log.failures = 0;
+    const which = `${logs} of ${all.length} replicas`;
+    if (over) return `End of the logs of ${which}`;
+    logState(`Following ${which}`);
+    await new Promise((resolve) => { log.timer = setTimeout(resolve, Math.max(3000, 100 * names.length)); });
+  }
+}
+// Add the lines of a replica that are not known yet; return whether it has a log.
+async function readNew(name, tail, known, lines, signal) {
+  const [role, replica] = splitReplica(name);
+  const last = known.get(name) || { key: "", time: "", count: 0 };
+  const query = new URLSearchParams({ role, replica, ...(last.time ? { since: last.time } : { tail }) });
+  let text;
+  try {
+    text = await (await request(`apps/${log.id}/logs?${query}`, { signal })).text();
+  } catch (error) {
+    if ([403, 404, 409].includes(error.status)) return false;
+    throw error;
+  }
+  let mark = { ...last, count: 0 }; // time of a line, its key for comparing, and how many lines have it
+  for (const line of text.split("\n")) {
+    if (!line || line.startsWith(NOTE)) continue;
+    const stamp = TIME.exec(line); // A part of a line has none.
+    const time = stamp ? stamp[1] : mark.time;
+    const key = stamp ? new Date(time).toISOString().slice(0, 19) + (stamp[2] || "").padEnd(9, "0") : mark.key;
+    mark = { key, time, count: mark.key === key ? mark.count + 1 : 1 };
+    if (key < last.key || (key === last.key && mark.count <= last.count)) continue;
+    lines.push({ key, time, name, text: stamp ? line.slice(time.length + 1) : line });
+    known.set(name, mark);
+  }
+  return true;
 }
 
 // Replace the options of a selection and keep its value, if it is still offered.
@@ -160,7 +241,8 @@ function showReplicas() {
   }
   for (const { role, replica } of log.runs.flatMap((run) => run.attempts))
     if (!choices.has(`${role}/${replica}`)) choices.set(`${role}/${replica}`, `${role}/${replica}`);
-  return choose(logInput("replica"), [...choices]);
+  const all = choices.size > 1 ? [[ALL, "all, by time"]] : [];
+  return choose(logInput("replica"), [...all, ...choices]);
 }
 function showLogRuns() {
   const [role, replica] = splitReplica(logInput("replica").value);
@@ -196,7 +278,8 @@ async function openLog(detail, runs, wanted) {
   if (another && !wanted) {
     const failed = detail.roles.flatMap((role) => role.replicas.filter((item) => item.state === "FAILED")
       .map((item) => `${role.name}/${item.id}`));
-    if (failed.length) logInput("replica").value = failed[0];
+    logInput("replica").value = failed[0] || [...logInput("replica").options].map((option) => option.value)
+      .find((value) => value !== ALL) || "";
   }
   if (wanted) {
     changed = changed || logInput("replica").value !== wanted.replica;
@@ -218,17 +301,19 @@ function closeLog() {
   if (logBox) clearLog();
 }
 if (logBox) {
+  new ResizeObserver(toEnd).observe(logBox);
   logBox.addEventListener("scroll", () => {
     log.pinned = logBox.scrollHeight - logBox.scrollTop - logBox.clientHeight < 24;
     showEnd();
   });
   logInput("end").addEventListener("click", () => {
     log.pinned = true;
-    logBox.scrollTop = logBox.scrollHeight;
+    toEnd();
     logBox.focus();
   });
   logInput("replica").addEventListener("change", () => { showLogRuns(); startLog(); });
   for (const name of ["run", "follow", "times"]) logInput(name).addEventListener("change", startLog);
+  logInput("find").addEventListener("input", findAgain);
   logInput("wrap").addEventListener("change", () => logBox.classList.toggle("wrap", logInput("wrap").checked));
   logInput("again").addEventListener("click", startLog);
   logInput("form").addEventListener("submit", (event) => event.preventDefault());

@@ -2,10 +2,9 @@
 const EVENTS_MS = 10000;
 const panel = document.getElementById("panel");
 const tabs = [...panel.querySelectorAll("[role=tab]")];
-const shown = { id: "", tab: "overview", detail: null, runs: null, abort: null, timer: 0, wanted: null };
+const shown = { id: "", tab: "overview", run: null, abort: null, timer: 0, wanted: null };
 panel.querySelector(".tabs").hidden = !page.version;
 const view = (name) => document.getElementById(`view-${name}`);
-const ago = (time) => time ? make("span", { title: time }, `${age(secondsSince(Date.parse(time)))} ago`) : "";
 
 function remark(text) {
   const element = document.getElementById("panel-remark");
@@ -25,16 +24,17 @@ function route() {
 }
 function reset(id) {
   closeLog();
-  Object.assign(shown, { id, detail: null, runs: null, wanted: null });
+  Object.assign(shown, { id, run: null, wanted: null });
   const record = records.get(id);
-  showTitle(record ? record.app.app_id : "");
+  showTitle(record && record.app);
   document.getElementById("panel-state").replaceChildren(...(record ? [make("p", {}, stateOf(record.app.state))] : []));
   for (const name of ["overview", "events", "runs"]) view(name).replaceChildren();
   remark("");
 }
-function showTitle(text) {
-  document.getElementById("panel-title").textContent = text;
-  document.title = text ? `${text} - TorchX apps` : pageTitle;
+function showTitle(app) {
+  document.getElementById("panel-title").replaceChildren(...(app ? [...jobName(app), ...place(app)] : []));
+  document.title = app ? `${app.state} ${app.app_id} - TorchX apps` : listTitle;
+  showIcon(app && app.state);
 }
 function selectTab(name) {
   shown.tab = panel.dataset.tab = name;
@@ -67,17 +67,29 @@ async function load() {
     return;
   }
   if (shown.abort !== abort) return;
-  shown.detail = detail;
-  showTitle(detail.app_id);
+  showTitle(detail);
   morphChildren(document.getElementById("panel-state"), [headline(detail)]);
   remark("");
-  if (tab === "overview") morphChildren(view(tab), overview(detail, logBox ? logButton : undefined));
+  if (tab === "overview") await showOverview(detail, path, abort);
   if (tab === "log" && logBox) openLog(detail, more.runs, takeWanted());
   if (tab === "runs") morphChildren(view(tab), runsOf(more));
   if (tab === "events") {
     morphChildren(view(tab), eventsOf(more.events));
     shown.timer = setTimeout(() => document.hidden || load(), EVENTS_MS);
   }
+}
+// The attempts come later: they may be read from an archive.
+async function showOverview(detail, path, abort) {
+  const action = page.version && logBox && logButton;
+  const show = () => morphChildren(view("overview"), overview(detail, { action, run: shown.run }));
+  show();
+  if (!page.version) return;
+  try {
+    const { runs } = await json(`${path}/runs`, abort.signal);
+    if (shown.abort !== abort) return;
+    shown.run = runs.find((run) => run.current);
+    show();
+  } catch { /* The picture shows what is known without them. */ }
 }
 function takeWanted() {
   const wanted = shown.wanted;
@@ -92,30 +104,33 @@ function logButton(role, item, run) {
 }
 function eventsOf(events) {
   if (!events.length)
-    return [make("p", { class: "quiet" }, "The cluster has no events of this app; most clusters keep them for an hour.")];
+    return [make("p", { class: "quiet" },
+      "The cluster has no events of this app; most clusters keep them for an hour.")];
   return [table("Events", ["Seen", "Type", "Reason", "Object", "Message", "Count"], events.map((item) => [
-    ago(item.time), make("span", { class: item.type === "Warning" ? "state PENDING" : "" }, item.type || ""),
+    when(item.time), make("span", { class: item.type === "Warning" ? "state PENDING" : "" }, item.type || ""),
     item.reason || "", item.object || "", item.message || "", item.count > 1 ? String(item.count) : ""]))];
 }
+const lasted = (item) => item.started_at && item.finished_at
+  ? between(Date.parse(item.started_at), Date.parse(item.finished_at)) : "";
 function runsOf({ runs, updates, notes }) {
   const parts = notes.map((text) => make("p", { class: "remark" }, text));
   for (const run of runs) {
-    const columns = ["Attempt", "Replica", "Container", "Result", "Started", "Ended", "Archive", "Log"];
+    const columns = ["Attempt", "Replica", "Container", "Result", "Started", "Took", "Archive", "Log"];
     const lines = run.attempts.map((item) => [
-      String(item.attempt), `${item.role}/${item.replica}`, item.container || "", resultOf(item), ago(item.started_at),
-      ago(item.finished_at), item.archived ? (item.complete === false ? "incomplete" : "yes") : "",
+      String(item.attempt), `${item.role}/${item.replica}`, item.container || "", resultOf(item), when(item.started_at),
+      lasted(item), item.archived ? (item.complete === false ? "incomplete" : "yes") : "",
       logBox && hasLog(run, item) ? logButton({ name: item.role }, { id: item.replica }, [run, item]) : ""]);
     parts.push(make("section", {},
       make("h3", {}, run.current ? "Current run " : "Earlier run ", run.state ? stateOf(run.state) : ""),
-      facts([["Reason", run.reason], ["Started", run.started_at], ["Finished", run.finished_at],
+      facts([["Reason", run.reason], ["Started", when(run.started_at)], ["Finished", when(run.finished_at)],
         ["Job object", run.uid]]),
       lines.length ? table("Containers of the run", columns, lines) : "",
       run.omitted ? make("p", { class: "quiet" }, `${run.omitted} more are not listed`) : ""));
   }
   if (!runs.length) parts.push(make("p", { class: "quiet" }, "No run is known."));
   if (updates.length) parts.push(make("section", {}, make("h3", {}, "Updates of the stack"),
-    table("Updates of the stack", ["Update", "Result", "Started", "Ended", "Message"], updates.map((item) =>
-      [item.kind, item.result, ago(item.started_at), ago(item.finished_at), item.message || ""]))));
+    table("Updates of the stack", ["Update", "Result", "Started", "Took", "Message"], updates.map((item) =>
+      [item.kind, item.result, when(item.started_at), lasted(item), item.message || ""]))));
   return parts;
 }
 
@@ -139,7 +154,7 @@ panel.addEventListener("close", () => {
   clearTimeout(shown.timer);
   if (shown.abort) shown.abort.abort();
   shown.id = "";
-  showTitle("");
+  showTitle();
   closeLog();
   if (location.hash) history.replaceState(null, "", location.pathname + location.search);
 });

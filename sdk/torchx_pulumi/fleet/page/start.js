@@ -21,20 +21,37 @@ function saveFilters() {
   history.replaceState(null, "", `${location.pathname}${query}${location.hash}`);
 }
 function restoreFilters() {
-  const set = new URLSearchParams(location.search);
-  for (const [name, input] of Object.entries(inputs)) if (set.get(name)) input.value = set.get(name);
-  shownState = STATES.includes(set.get("state")) || set.get("state") === "active" ? set.get("state") : "";
+  const unknown = [];
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    const input = Object.hasOwn(inputs, name) ? inputs[name] : null, state = value.toUpperCase();
+    if (input) input.value = value;
+    // There may be apps of a queue or a user again.
+    if (CHOICES.some(({ key }) => key === name) && input.value !== value) {
+      input.append(make("option", {}, value));
+      input.value = value;
+    }
+    if (name === "state" && state === "ACTIVE") shownState = "active";
+    if (name === "state" && STATES.includes(state)) shownState = state;
+    if (input ? input.value !== value : name !== "state" || !shownState) unknown.push(`${name}=${value}`);
+  }
+  const ages = [...inputs.age.options].map(({ value }) => value).filter(Boolean).join(", ");
+  const said = document.getElementById("unknown");
+  said.hidden = !unknown.length;
+  said.textContent = `Not a filter: ${unknown.join(", ")}. All apps are shown that the other filters allow. Filters are
+    ${Object.keys(inputs).join(", ")} (${ages}) and state (active, ${STATES.join(", ")}).`;
 }
 function filterAgain() {
+  document.getElementById("unknown").hidden = true;
   saveFilters();
   showStates();
   filter();
   tick();
 }
 
-document.getElementById("where").textContent = page.backends.join(", ");
+document.getElementById("where").textContent = `Read from ${page.backends.join(", ")}`;
 const minutes = Math.floor((Date.now() - Date.parse(page.read_at)) / 60000);
-document.getElementById("connection").append("read ", make("time", { datetime: page.read_at }, page.read_at),
+document.getElementById("connection").append("read ",
+  make("time", { datetime: page.read_at, title: page.read_at }, localTime(page.read_at)),
   !page.version && minutes >= 1 ? `, ${minutes} min ago when this page was opened` : "");
 takeFrame({ ...page, whole: true, gone: [] });
 restoreFilters();
@@ -43,6 +60,7 @@ watchers.line.push(showLine);
 for (const heading of headings) heading.querySelector("button").addEventListener("click", () => {
   Object.assign(order, turnSort(heading));
   arrange(new Set([...body.rows]));
+  filter();
 });
 for (const input of Object.values(inputs)) input.addEventListener("input", filterAgain);
 document.getElementById("states").addEventListener("click", (event) => {
@@ -50,6 +68,14 @@ document.getElementById("states").addEventListener("click", (event) => {
   if (!button) return;
   shownState = button.dataset.state;
   filterAgain();
+});
+document.getElementById("more").addEventListener("click", () => {
+  const before = [...body.rows].filter((row) => !row.hidden);
+  allEnded = true;
+  filter();
+  // The button is gone, which had the focus.
+  const next = [...body.rows].find((row) => !row.hidden && !before.includes(row));
+  if (next) next.querySelector("a").focus();
 });
 document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
 // The same link a second time changes no hash.

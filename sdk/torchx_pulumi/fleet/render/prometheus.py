@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow
+from torchx_pulumi.fleet.columns import running
 from torchx_pulumi.model.status import JobState
 
 BYTES_PER_MB = 1_000_000
@@ -52,8 +53,7 @@ def _time(name: str) -> Callable[[FleetRow], Value]:
 def _gpus_in_use(row: FleetRow) -> Value:
     if "gpu" not in row.resources_total:
         return None
-    running = JobState.RUNNING.value
-    return float(sum(role["resource"].get("gpu", 0) * role["counts"].get(running, 0) for role in row.roles))
+    return running(row, "gpu")
 
 
 def _one(

@@ -36,7 +36,7 @@ from torchx_pulumi.schedulers.volcano.objects import (
     VOLCANO_QUEUE,
     VOLCANO_TASK_INDEX,
 )
-from torchx_pulumi.schedulers.volcano.observe import observe_job, observe_pods, read_job, read_pods
+from torchx_pulumi.schedulers.volcano.observe import observe_job, observe_pods, queue_amounts, read_job, read_pods
 from torchx_pulumi.schedulers.volcano.options import GangMode, VolcanoOptions
 from torchx_pulumi.schedulers.volcano.tasks import place_of, tasks_of
 
@@ -146,6 +146,8 @@ BACKEND = SchedulerBackend(
     kinds=(VOLCANO_JOB, VOLCANO_QUEUE, VOLCANO_POD_GROUP, VOLCANO_COMMAND),
     # Volcano's controller copies the labels of a Job to its PodGroup.
     explaining_kinds=((VOLCANO_POD_GROUP, {labels.LAUNCH: None}), (VOLCANO_QUEUE, None)),
+    queue_kind=VOLCANO_QUEUE,
+    queue_amounts=queue_amounts,
     simulate=simulate,
     absent=cluster_checks.absent,
     named_objects=cluster_checks.named_objects,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 
 from torchx_pulumi.kube import PodReader, run_concurrently
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus, Reason
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.nodes import amount
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.schedulers.pods.observe import (
     AT_ONCE,
@@ -117,6 +120,15 @@ def read_job(observed: ObservedObjects) -> JobStatus:
 def read_pods(observed: ObservedObjects) -> JobStatus:
     """Read the status of the pods of a PodGroup."""
     return read_gang_pods(observed.job_object, observed.pods, observed.expected)
+
+
+def queue_amounts(queue: Manifest) -> tuple[dict[str, float], dict[str, float]]:
+    """Return what the jobs of a queue may use and what they were given; see `SchedulerBackend.queue_amounts`."""
+
+    def read(values: Mapping[str, object]) -> dict[str, float]:
+        return {name: amount(values[key]) for name, key in (("cpu", "cpu"), ("gpu", labels.GPU)) if key in values}
+
+    return read(mapping_at(queue, "spec", "capability")), read(mapping_at(queue, "status", "allocated"))
 
 
 def _explain_wait(cluster: PodReader, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
