@@ -12,6 +12,11 @@ from tests.s3_server import S3Backend, serve_s3
 
 TESTS = Path(__file__).parent
 
+TOOL_TESTS = ("tools", "contract/provider", "e2e/test_local_cluster.py")
+"""Tests of the tools and of the stand-in provider. A change of the product cannot break them."""
+
+collect_ignore = list(TOOL_TESTS) if os.environ.get("TORCHX_PULUMI_TOOL_TESTS") == "no" else []
+
 LONGEST = (
     "mcad",
     "test_demo.py",
