@@ -174,8 +174,8 @@ def _scheduler(arguments: argparse.Namespace) -> tuple[PulumiScheduler, str]:
     except ImportError as error:
         text = f"this command needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`"
         raise invalid_job("handle", [Problem("torchx", text)]) from error
-    adapter_context = arguments.adapter_context or AdapterContext(make_driver=arguments.make_driver)
-    return PulumiScheduler(handle.scheduler, handle.session, adapter_context), handle.app_id
+    context = AdapterContext(make_driver=arguments.make_driver)
+    return PulumiScheduler(handle.scheduler, handle.session, context), handle.app_id
 
 
 def _say(text: str) -> None:
