@@ -218,9 +218,7 @@ PLAIN: dict[str, dict[Place, Any]] = {}
 
 
 @pytest.mark.parametrize(("kind", "places"), GROUPS, ids=lambda value: value if isinstance(value, str) else "")
-def test_every_leaf_is_marked_by_its_place(
-    engine: Any, registered: list[Any], kind: str, places: list[Place]
-) -> None:
+def test_every_leaf_is_marked_by_its_place(engine: Any, registered: list[Any], kind: str, places: list[Place]) -> None:
     """The oracle: with the value in plain, everything is the same but for marks; with another value, only what is
     marked differs."""
     hidden, changed = arguments(kind), arguments(kind)

@@ -55,7 +55,7 @@ def each(jobs: Sequence[Any]) -> Callable[[Callable[[Any], None]], Callable[[], 
             for job in jobs:
                 try:
                     check(job)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001
                     failed[job.id] = error
             if failed:
                 first = next(iter(failed.values()))
