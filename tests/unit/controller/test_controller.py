@@ -189,7 +189,7 @@ def test_after_an_update_a_stack_is_left_to_the_next_command_of_its_pipeline(wor
     lock = world.root / "backend" / lock_folder(app.entry.place) / "of-somebody.json"
     lock.parent.mkdir(parents=True)
     lock.write_text("{}")
-    with world.controller(timing=replace(FAST, locked_retry_s=0.1, quiet_s=0.8)):
+    with world.controller(timing=replace(FAST, locked_retry_s=0.1, quiet_s=1.0)):
         world.phase(app, "Completed", succeeded=1)
         time.sleep(0.3)
         lock.unlink()
