@@ -1,4 +1,8 @@
-"""What every test may use: the one local cluster of an e2e session, and the environment of a `pulumi` process."""
+"""What every test may use: the one local cluster of an e2e session, and the environment of a `pulumi` process.
+
+Generated examples are the same on every run and on every machine, however busy it is. `TORCHX_PULUMI_EXAMPLES` sets how
+many there are of each test that does not say it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.s3_server import S3Backend, serve_s3
 
 TESTS = Path(__file__).parent
+
+settings.register_profile(
+    "steady",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=int(os.environ.get("TORCHX_PULUMI_EXAMPLES", "100")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("steady")
+
+TOOL_TESTS = ("tools", "contract/provider", "e2e/test_local_cluster.py")
+"""Tests of the tools and of the stand-in provider. A change of the product cannot break them."""
+
+collect_ignore = list(TOOL_TESTS) if os.environ.get("TORCHX_PULUMI_TOOL_TESTS") == "no" else []
 
 LONGEST = (
     "mcad",
@@ -42,6 +62,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             name = "mcad" if group == "mcad" else file.name
             ranks[item.nodeid] = LONGEST.index(name) if name in LONGEST else len(LONGEST)
     items.sort(key=lambda item: ranks.get(item.nodeid, len(LONGEST)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_outlives_the_machine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Files are not waited for until they are on the disk, but by real tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.option.markexpr == "not e2e":
+            patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")

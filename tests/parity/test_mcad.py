@@ -105,10 +105,9 @@ def test_elasticity_is_refused(name: str) -> None:
         ours(CASES[name])
 
 
-@pytest.mark.parametrize("name", sorted(CASES.keys() - ELASTIC))
-def test_rendering_leaves_the_app_as_it_was(name: str) -> None:
-    app = CASES[name].app()
-    before = copy.deepcopy(app)
-    options = dict(CASES[name].options)
-    render(app, "mcad", options, app_id=options.pop("app_id", APP_ID))
-    assert app == before
+def test_rendering_leaves_the_app_as_it_was() -> None:
+    for name in CASES.keys() - ELASTIC:
+        app, options = CASES[name].app(), dict(CASES[name].options)
+        before = copy.deepcopy(app)
+        render(app, "mcad", options, app_id=options.pop("app_id", APP_ID))
+        assert app == before, name

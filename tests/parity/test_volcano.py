@@ -67,18 +67,10 @@ def test_every_declared_difference_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
     assert seen == {name for name, difference in DIFFERENCES.items() if VERSION in difference.versions}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_rendering_leaves_the_app_as_it_was(name: str) -> None:
-    app = CASES[name].app()
-    before = copy.deepcopy(app)
-    options = {"queue": "test", **CASES[name].options}
-    render(app, "volcano", options, app_id=options.pop("app_id", "app-x1"))
-    assert app == before
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_rendering_twice_gives_the_same(name: str) -> None:
-    options = {"queue": "test", **CASES[name].options}
-    app_id = options.pop("app_id", "app-x1")
-    first, second = (render(CASES[name].app(), "volcano", options, app_id=app_id) for _ in range(2))
-    assert repr(first) == repr(second)
+def test_rendering_leaves_the_app_as_it_was_and_gives_the_same_twice() -> None:
+    for name, case in CASES.items():
+        app, options = case.app(), {"queue": "test", **case.options}
+        before, app_id = copy.deepcopy(app), options.pop("app_id", "app-x1")
+        first, second = (render(app, "volcano", options, app_id=app_id) for _ in range(2))
+        assert app == before, name
+        assert repr(first) == repr(second), name

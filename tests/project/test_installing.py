@@ -27,9 +27,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 INSTALLED = re.compile(r"pip install '?(torchx-pulumi(?:\[[\w,]*\])?)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_documented_extras_are_there_and_bring_the_commands_that_follow(page: Path) -> None:
-    text = page.read_text()
+def test_documented_extras_are_there_and_bring_the_commands_that_follow() -> None:
+    text = "\n\n".join(page.read_text() for page in PAGES)
     for found in INSTALLED.finditer(text):
         extras = Requirement(found[1]).extras
         assert extras <= PROJECT["optional-dependencies"].keys(), found[0]

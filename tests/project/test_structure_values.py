@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 import torchx_pulumi_components
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi.inputs.appdef import AppReader
 from torchx_pulumi.inputs.appfile import MappingReader
@@ -69,7 +69,6 @@ def wrong_values(hint: Any, value: Any, path: str = "") -> list[str]:
 
 
 @given(JOBS | APPS | NESTED)
-@settings(max_examples=200, deadline=None)
 def test_a_job_has_typed_values_whatever_it_is_read_from(app: Any) -> None:
     for reader in (TypedReader(), AppReader(), MappingReader()):
         assert wrong_values(JobSpec, reader.read(JobSpec, app, "")) == []
@@ -77,14 +76,12 @@ def test_a_job_has_typed_values_whatever_it_is_read_from(app: Any) -> None:
 
 @pytest.mark.parametrize(("scheduler", "kind"), [("volcano", VolcanoOptions), ("mcad", MCADOptions)])
 @given(OPTIONS)
-@settings(max_examples=150, deadline=None)
 def test_options_have_typed_values_whatever_they_are_read_from(scheduler: str, kind: Any, options: Any) -> None:
     assert wrong_values(kind, OptionsReader(scheduler).options(options)) == []
 
 
 @pytest.mark.parametrize("scheduler", ["volcano", "mcad"])
 @given(OPTIONS, ROLES)
-@settings(max_examples=100, deadline=None)
 def test_arguments_have_typed_values_or_are_refused(scheduler: str, options: Any, roles: Any) -> None:
     given = {**options, "roles": roles} if isinstance(options, dict) else options
     try:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -34,13 +37,33 @@ from tests.recordings.comparing import assert_same, by_urn, recorded, with_specs
 from tests.recordings.jobs import ProgramJob, TorchxJob, program_jobs, torchx_jobs
 
 RELEASE = "v0_2_0"
-PROGRAMS = [pytest.param(job, id=job.id) for job in program_jobs()]
-APPS = [pytest.param(job, id=job.id) for job in torchx_jobs()]
+PROGRAMS = list(program_jobs())
+APPS = list(torchx_jobs())
 WHOLE = os.environ.get("TORCHX_PULUMI_RECORDINGS") == "all"
 USUAL = ("role-", "option-", "generated-")
 """Jobs that only the whole set registers."""
-REGISTERED = [item for item in PROGRAMS if WHOLE or not item.id.partition("/")[2].startswith(USUAL)]
-LAUNCHED = [item for item in APPS if WHOLE or not item.id.partition("/")[2].startswith(USUAL)]
+REGISTERED = [job for job in PROGRAMS if WHOLE or not job.id.partition("/")[2].startswith(USUAL)]
+LAUNCHED = [job for job in APPS if WHOLE or not job.id.partition("/")[2].startswith(USUAL)]
+
+
+def each(jobs: Sequence[Any]) -> Callable[[Callable[[Any], None]], Callable[[], None]]:
+    """Make a test of all jobs from a check of one; a failure names each job that fails, and shows the first one."""
+
+    def of(check: Callable[[Any], None]) -> Callable[[], None]:
+        def test() -> None:
+            failed: dict[str, Exception] = {}
+            for job in jobs:
+                try:
+                    check(job)
+                except Exception as error:  # noqa: BLE001
+                    failed[job.id] = error
+            if failed:
+                first = next(iter(failed.values()))
+                raise AssertionError(f"{len(failed)} of {len(jobs)} jobs: {', '.join(failed)[:2000]}") from first
+
+        return test
+
+    return of
 
 
 def ups(job: ProgramJob) -> Any:
@@ -67,12 +90,12 @@ def record_of(value: Any) -> RunRecord:
 
 
 def test_the_recordings_are_of_these_jobs() -> None:
-    assert set(recorded(RELEASE, "programs")) == {item.id for item in PROGRAMS}
-    assert set(recorded(RELEASE, "apps")) == {item.id for item in APPS}
+    assert set(recorded(RELEASE, "programs")) == {job.id for job in PROGRAMS}
+    assert set(recorded(RELEASE, "apps")) == {job.id for job in APPS}
     assert len(PROGRAMS) + len(APPS) >= 600
 
 
-@pytest.mark.parametrize("job", PROGRAMS)
+@each(PROGRAMS)
 def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) -> None:
     for args, registered in zip(job.ups, ups(job), strict=True):
         record = record_of(producing.record_in(registered))
@@ -95,7 +118,7 @@ def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) ->
         assert (decision.action, list(decision.fields)) == (Action.KEEP, [])
 
 
-@pytest.mark.parametrize("job", PROGRAMS)
+@each(PROGRAMS)
 def test_owner_and_name_of_a_recorded_run_stay(job: ProgramJob) -> None:
     component = next(item for item in ups(job)[0] if producing.kind_of(item["urn"]).endswith("TrainingJob"))
     owner = owner_digest(job.organization or "organization", job.project, job.stack, component["urn"])
@@ -112,7 +135,7 @@ def tail_of(job: ProgramJob) -> int:
     return backend_of(wanted.options).name_tail(wanted.spec, wanted.options)
 
 
-@pytest.mark.parametrize("job", REGISTERED)
+@each(REGISTERED)
 def test_a_program_registers_a_recorded_run_as_before(job: ProgramJob) -> None:
     stored = ups(job)
     for index in range(1, len(job.ups)):
@@ -120,13 +143,13 @@ def test_a_program_registers_a_recorded_run_as_before(job: ProgramJob) -> None:
         assert_same(by_urn(registered), by_urn(stored[index]))
 
 
-@pytest.mark.parametrize("job", REGISTERED)
+@each(REGISTERED)
 def test_a_new_run_of_a_program_is_registered_as_recorded(job: ProgramJob) -> None:
     assert_same(by_urn(producing.up(job, 0, None)), by_urn(ups(job)[0]))
 
 
 @pytest.mark.skipif(torchx.__version__ != "0.7.0", reason="recorded with TorchX 0.7.0; AppDefs of others differ")
-@pytest.mark.parametrize("job", APPS)
+@each(APPS)
 def test_a_launch_by_torchx_is_written_down_as_before(job: TorchxJob) -> None:
     with producing.environment(job.user) as folder:
         made = producing.launch(job, folder)
@@ -145,12 +168,12 @@ def _without_specs(made: dict[str, Any]) -> dict[str, Any]:
     return {**made, "files": files}
 
 
-@pytest.mark.parametrize("job", LAUNCHED)
+@each(LAUNCHED)
 def test_a_recorded_order_registers_the_same(job: TorchxJob) -> None:
     assert_same(by_urn(producing.register(order(job))), by_urn(app(job)["registered"]))
 
 
-@pytest.mark.parametrize("job", LAUNCHED)
+@each(LAUNCHED)
 def test_a_recorded_program_goes_on_with_its_app(job: TorchxJob) -> None:
     stored = app(job)
     registered = _with_objects(stored["registered"], order(job)["objects"])
@@ -171,14 +194,14 @@ def _with_objects(registered: list[dict[str, Any]], objects: list[dict[str, Any]
     return [known(item) for item in registered]
 
 
-@pytest.mark.parametrize("job", PROGRAMS)
+@each(PROGRAMS)
 def test_records_are_read_and_written_back_without_loss(job: ProgramJob) -> None:
     for registered in ups(job):
         for value in (producing.record_in(registered), producing.one_of(registered, "-intent")):
             assert_same(producing.through_json(write_record(record_of(value))), value)
 
 
-@pytest.mark.parametrize("job", APPS)
+@each(APPS)
 def test_entries_orders_and_observations_are_read_and_written_back_without_loss(job: TorchxJob) -> None:
     for path, value in app(job)["files"].items():
         if path.endswith("order.json"):
@@ -199,17 +222,19 @@ def test_recorded_outputs_are_read_and_fit_the_schema() -> None:
         validator.validate(exports["torchx"])
 
 
-@pytest.mark.parametrize("job", APPS)
-def test_the_index_finds_what_was_recorded_in_it(job: TorchxJob, tmp_path: Any) -> None:
-    for path, value in app(job)["files"].items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(json.dumps(value, separators=(",", ":")))
-    index = RunIndex(tmp_path / "runs")
-    entry = index.find(order(job)["entry"]["app_id"], job.scheduler)
-    assert entry is not None
-    observation = index.observation(entry)
-    assert observation is not None
-    assert observation["state"] == "FAILED"
-    index.update(entry, lambda _: entry)
-    index.update(entry, lambda _: None)
-    assert index.all() == []
+@each(APPS)
+def test_the_index_finds_what_was_recorded_in_it(job: TorchxJob) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path, value in app(job)["files"].items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(json.dumps(value, separators=(",", ":")))
+        index = RunIndex(folder / "runs")
+        entry = index.find(order(job)["entry"]["app_id"], job.scheduler)
+        assert entry is not None
+        observation = index.observation(entry)
+        assert observation is not None
+        assert observation["state"] == "FAILED"
+        index.update(entry, lambda _: entry)
+        index.update(entry, lambda _: None)
+        assert index.all() == []

@@ -1,4 +1,4 @@
-"""Generated examples are the same on every run and on every machine, however busy it is."""
+"""What tests of the product's parts share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-settings.register_profile(
-    "steady", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("steady")
 
 
 @pytest.fixture

@@ -202,8 +202,8 @@ def _scheduler(arguments: argparse.Namespace, text: str) -> tuple[PulumiSchedule
     except ImportError as error:
         message = f"this command needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`"
         raise invalid_arguments(Problem("torchx", message)) from error
-    adapter_context = arguments.adapter_context or AdapterContext(make_driver=arguments.make_driver)
-    return PulumiScheduler(handle.scheduler, handle.session, adapter_context), handle.app_id
+    context = AdapterContext(make_driver=arguments.make_driver)
+    return PulumiScheduler(handle.scheduler, handle.session, context), handle.app_id
 
 
 def _say(text: str) -> None:

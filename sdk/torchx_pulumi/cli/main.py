@@ -20,7 +20,6 @@ from torchx_pulumi.schedulers.registry import scheduler_names
 
 if TYPE_CHECKING:
     from torchx_pulumi.runs.driver import Driver
-    from torchx_pulumi.torchx_adapter.context import AdapterContext
 
 EXIT_INVALID = 2
 """Exit code of a mistake in the command line or in the job."""
@@ -29,12 +28,7 @@ EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 
-def main(
-    argv: Sequence[str] | None = None,
-    *,
-    make_driver: Callable[[], Driver] | None = None,
-    adapter_context: AdapterContext | None = None,
-) -> int:
+def main(argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver] | None = None) -> int:
     """Run a command; return its exit code.
 
     A user's mistake ends as one message on stderr and exit code 2, never as a traceback.
@@ -42,14 +36,12 @@ def main(
     Args:
         argv: Arguments after the command's name. None: those of this process.
         make_driver: Makes the engine. None: commands that need one say so.
-        adapter_context: Engine, clusters, index and clock, for tests. None: the real ones.
     """
     try:
         arguments = _parser().parse_args(argv)
     except SystemExit as exit_:  # argparse ends the process, which a caller of this function does not expect
         return exit_.code if isinstance(exit_.code, int) else EXIT_INVALID
     arguments.make_driver = make_driver or _no_driver
-    arguments.adapter_context = adapter_context
     try:
         check_platform()
         code: int = arguments.command(arguments)

@@ -42,22 +42,19 @@ PAUSE_S = 30.0
 class AutomationDriver:
     """Launches, removes and reads the stacks of apps. Safe for threads and processes, which share files."""
 
-    def __init__(
-        self, folder: Path | None = None, *, seed: bool = True, connect: Connect = KubernetesCluster.connect
-    ) -> None:
+    def __init__(self, folder: Path | None = None, *, connect: Connect = KubernetesCluster.connect) -> None:
         """Create a driver without starting a process or loading Pulumi.
 
         Args:
             folder: Work folder of the engine. None: `engine` in the user's state folder.
-            seed: Create a stack in a folder by writing its empty state, which saves a process. False, or
-                TORCHX_PULUMI_SEED=0: run `pulumi stack init`.
             connect: Connects to a cluster by kubeconfig and context.
         """
         self._folder = folder
         self._connect = connect
         self._failed_at: dict[str, float] = {}
         self._stores: Mapping[str, Store] = {}
-        self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
+        # Writing the empty state of a stack in a folder saves the process of `pulumi stack init`.
+        self._seed = os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
 
     def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
         stack = self._stack(app.app_entry, progress, check)

@@ -187,6 +187,8 @@ i | volcano | Running again=1 | run run |  | cancel | RUNNING Running | RUNNING 
 i | volcano | Aborted v=100 |  |  | resume v=100 | CANCELLED Cancelled phase=Aborted v=100 | PENDING Restarting
 i | volcano | Aborted v=130 |  |  | resume v=100 | RUNNING Running v=120 | CANCELLED Cancelled
 i | volcano | Running v=120 | run run |  | resume v=100 | CANCELLED Cancelled phase=Aborted v=100 | RUNNING Running
+i | volcano | Running | run run |  | resume v=100 |  | RUNNING Running
+i | v1beta1 | Running | run run |  | resume v=100 |  | RUNNING Running
 i | volcano | gone |  |  | resume v=100 | CANCELLED Cancelled phase=Aborted v=100 | UNKNOWN NotFound
 i | volcano | gone |  | last=Aborted | resume v=100 | PENDING Restarting | UNKNOWN NotFound
 i | v1beta1 | Running | run run |  | cancel | RUNNING Running | RUNNING Cancelled

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -454,8 +453,6 @@ def _own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PULUMI_BACKEND_URL", "TORCHXCONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    # Nothing has to outlive the machine.
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.mark.parametrize("kind", [*VARIANTS])

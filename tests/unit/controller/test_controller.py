@@ -127,7 +127,7 @@ def test_program_stacks_are_written_on_request_only(world: World) -> None:
     app = world.launch_program("mine-1")
     with world.controller():
         world.phase(app, "Running", running=1)
-        time.sleep(0.5)
+        time.sleep(0.3)
         assert world.state(app)[0] == "SUBMITTED"
     with world.controller(program_stacks=True):
         wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
@@ -176,9 +176,9 @@ def test_an_end_is_kept_while_the_stack_is_locked_and_the_job_goes(world: World)
     timing = replace(FAST, retry_s=600.0, longest_retry_s=600.0, locked_retry_s=0.1)
     with world.controller(timing=timing):
         world.phase(app, "Completed", succeeded=1)
-        time.sleep(0.5)
+        time.sleep(0.3)
         world.cluster.remove(app.kind, "default", app.name)
-        time.sleep(0.5)
+        time.sleep(0.3)
         assert world.state(app)[0] == "SUBMITTED"
         lock.unlink()
         wait_for(lambda: world.state(app) == ("SUCCEEDED", "Completed"))
@@ -191,15 +191,15 @@ def test_after_an_update_a_stack_is_left_to_the_next_command_of_its_pipeline(wor
     lock.write_text("{}")
     with world.controller(timing=replace(FAST, locked_retry_s=0.1, quiet_s=1.0)):
         world.phase(app, "Completed", succeeded=1)
-        time.sleep(0.5)
+        time.sleep(0.3)
         lock.unlink()
-        time.sleep(0.5)
+        time.sleep(0.3)
         lock.write_text("{}")
-        time.sleep(0.5)
+        time.sleep(0.3)
         lock.unlink()
         gone = time.monotonic()
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
-        assert time.monotonic() - gone > 0.7
+        assert time.monotonic() - gone > 0.5
 
 
 def test_a_lock_whose_process_ends_while_the_stack_waits_for_it_is_removed(world: World) -> None:
@@ -237,13 +237,13 @@ def test_an_update_that_one_app_met_keeps_all_apps_of_the_stack_from_it_for_a_wh
         return [item["outputs"]["observed"]["state"] for item in found if "torchx:index" in item["type"]]
 
     driver = Writes(world)
-    with world.controller(driver=driver, timing=replace(FAST, quiet_s=2.0), program_stacks=True):
+    with world.controller(driver=driver, timing=replace(FAST, quiet_s=1.2), program_stacks=True):
         world.phase(first, "Completed", succeeded=1)
         wait_for(lambda: bool(driver.outcomes))
         time.sleep(0.3)
         lock.unlink()
         world.phase(second, "Completed", succeeded=1)
-        time.sleep(1.0)
+        time.sleep(0.3)
         assert states() == ["SUBMITTED"] * 2
         wait_for(lambda: states() == ["SUCCEEDED"] * 2)
 
@@ -285,7 +285,7 @@ def test_nothing_is_concluded_from_another_cluster(world: World, identity: str) 
     app = world.launch("train-1")
     other = FakeCluster(api_server="https://other.example.com", uid="" if identity == "unknown" else None)
     with world.controller(clusters={"other": other}):
-        time.sleep(0.5)
+        time.sleep(0.3)
     assert world.state(app)[0] == "SUBMITTED"
 
 
@@ -330,7 +330,7 @@ def test_a_stack_that_is_deleted_is_not_written_again(world: World) -> None:
         app.path.unlink()
         app.path.with_name(f"{app.path.name}.bak").unlink()
         world.phase(app, "Completed", succeeded=1)
-        time.sleep(0.7)
+        time.sleep(0.5)
         assert [*app.path.parent.iterdir()] == []
     assert said(world, "cannot") == []
 
@@ -373,7 +373,7 @@ def test_a_stack_that_stays_locked_is_reported_once(world: World) -> None:
     driver.before = before  # type: ignore[method-assign]
     with world.controller(driver=driver):
         world.phase(one, "Completed", succeeded=1)
-        time.sleep(0.5)
+        time.sleep(0.3)
         world.phase(two, "Completed", succeeded=1)
         wait_for(lambda: len(said(world, "is not written yet")) == 1, 40.0)
         locked = False
@@ -400,12 +400,12 @@ def test_an_app_that_changes_all_the_time_is_written_at_intervals(world: World) 
     app = world.launch("train-1")
     driver = Writes(world)
     with world.controller(driver=driver, timing=ControllerTiming(write_every_s=1.0)):
-        end = time.monotonic() + 2.5
+        end = time.monotonic() + 1.3
         while time.monotonic() < end:
             for phase in ("Running", "Pending"):
                 world.phase(app, phase, running=int(phase == "Running"))
                 time.sleep(0.1)
-        assert len(driver.written) <= 4
+        assert len(driver.written) <= 3
         world.phase(app, "Completed", succeeded=1)
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED", 0.9)
 
@@ -451,7 +451,7 @@ def test_a_controller_that_is_behind_does_not_undo_what_another_one_wrote(world:
         behind.held = True
         world.phase(app, "Running", running=1)
         wait_for(lambda: world.state(app)[0] == "RUNNING")
-        time.sleep(0.8)
+        time.sleep(0.5)
         assert world.state(app)[0] == "RUNNING"
         behind.held = False
         world.phase(app, "Completed", succeeded=1)
@@ -487,7 +487,7 @@ def test_the_end_of_pods_that_are_deleted_is_not_that_of_a_job_whose_deletion_is
         world.cluster.remove(app.kind, "default", app.name)
         replica["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
         world.cluster.put({**replica, "status": {"phase": phase}})
-        time.sleep(0.5)
+        time.sleep(0.3)
         assert world.state(app)[0] == "RUNNING"
         cluster.held = False
         end = ("CANCELLED", "Cancelled") if noted else ("UNKNOWN", "NotFound")
@@ -516,7 +516,7 @@ def test_a_cluster_that_disappears_and_returns(world: World) -> None:
         world.phase(app, "Running", running=1)
         wait_for(lambda: world.state(app)[0] == "RUNNING")
         world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True, reason="Unreachable")
-        time.sleep(0.5)
+        time.sleep(0.3)
         assert world.state(app)[0] == "RUNNING"
         world.cluster.error = None
         world.phase(app, "Completed", succeeded=1)
@@ -541,22 +541,23 @@ def test_a_stop_ends_in_time_although_the_backend_does_not_answer(world: World) 
     def before(place: StackRef) -> Recorded | None:
         del place
         entered.set()
-        time.sleep(8)
+        time.sleep(3)
         return Recorded.DEFERRED
 
     driver.before = before  # type: ignore[method-assign]
     settings = ControllerSettings(backends=(world.backend,))
     ended: list[bool] = []
-    parts = ControllerParts(settings=settings, driver=driver, reporter=Reporter(world.lines.append))
+    timing = ControllerTiming(flush_s=0.3, stop_s=0.3)
+    parts = ControllerParts(settings=settings, driver=driver, reporter=Reporter(world.lines.append), timing=timing)
     running = Controller(parts, {"test": world.cluster})
     thread = threading.Thread(target=lambda: ended.append(running.run(stop)), daemon=True)
     thread.start()
     assert entered.wait(10)
     begun = time.monotonic()
     stop.set()
-    thread.join(6)
+    thread.join(2.5)
     assert ended == [False]
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 2.5
     assert len(said(world, "the next start writes them")) == 1
 
 
@@ -726,7 +727,7 @@ def test_other_namespaces_are_left_alone(world: World) -> None:
     app = world.launch("train-1")
     with world.controller(namespaces=("team",)):
         world.phase(app, "Running", running=1)
-        time.sleep(0.5)
+        time.sleep(0.3)
     assert world.state(app)[0] == "SUBMITTED"
     with world.controller(namespaces=("team", "default")):
         wait_for(lambda: world.state(app)[0] == "RUNNING")

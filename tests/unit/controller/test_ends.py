@@ -124,7 +124,7 @@ def test_a_pod_without_an_image_that_is_deleted_with_its_job_is_no_failure(
             cancelled(world, app)
         going(world, app)
         put_pod(world, app, "Failed", NEVER_STARTED, deleted=True)
-        time.sleep(0.4)
+        time.sleep(0.3)
         assert world.state(app)[0] in ("RUNNING", "PENDING")
         remove_pod(world, app)
         world.cluster.remove(app.kind, "default", app.name)
@@ -145,7 +145,7 @@ def test_a_run_that_its_deletion_ended_did_not_fail_though_the_clock_of_its_node
         wait_for(lambda: world.state(app)[0] == "RUNNING")
         going(world, app)
         put_pod(world, app, "Failed", ended(143, "2026-01-01T00:04:56Z"), deleted=True)
-        time.sleep(0.4)
+        time.sleep(0.3)
         assert world.state(app)[0] == "RUNNING"
         remove_pod(world, app)
         world.cluster.remove(app.kind, "default", app.name)
@@ -172,7 +172,7 @@ def test_pods_that_go_before_the_watch_tells_that_their_group_went_are_no_failur
         cluster.held = True
         world.cluster.remove(app.kind, "default", app.name)
         remove_pod(world, app)
-        time.sleep(0.5)
+        time.sleep(0.3)
         assert world.state(app)[0] == "RUNNING"
         cluster.held = False
         wait_for(lambda: world.state(app) == (CANCELLED if noted else NOT_FOUND))
@@ -249,7 +249,7 @@ def test_without_permission_to_read_pods_only_phases_that_need_none_show_an_end(
         if kind in ("volcano", "v1beta2"):
             wait_for(lambda: world.state(app) == ("SUCCEEDED", "Completed"))
         else:
-            time.sleep(0.4)
+            time.sleep(0.3)
             assert world.state(app) == before
             world.cluster.remove(app.kind, "default", app.name)
             wait_for(lambda: world.state(app) == NOT_FOUND)
@@ -263,7 +263,7 @@ def test_outputs_of_a_later_release_are_left_alone_and_shown_as_the_stack_has_th
         world.phase(app, "Running", running=1)
         wait_for(lambda: len([line for line in world.lines if "a later release wrote its outputs" in line]) == 1)
         world.phase(app, "Completed", succeeded=1)
-        time.sleep(0.5)
+        time.sleep(0.3)
         (shown,) = fleet.apps()
         assert shown.seen is None
         assert shown.app.output.output["observed"]["state"] == "SUBMITTED"

@@ -136,7 +136,6 @@ def test_docker_looks_into_an_ignored_folder_only_where_an_exception_names_it(te
 
 
 @given(patterns=PATTERNS.map(lambda each: [p for p in each if "**" not in p]), path=PATHS)
-@settings(max_examples=100, deadline=None)
 def test_docker_rules_agree_with_docker_py(patterns: list[str], path: str) -> None:
     # docker-py reads `**` in its own way, and matches a pattern against one parent only; both are left out.
     from docker.utils.build import PatternMatcher

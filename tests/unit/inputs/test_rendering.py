@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torchx_pulumi
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi import InvalidJobError, MissingOptionError, UnknownMountError, render
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec
@@ -107,7 +107,6 @@ ONE_WRONG = st.sampled_from([name for name in RoleSpec.__dataclass_fields__ if n
 
 
 @given(APPS | ONE_WRONG, OPTIONS, st.just("app-x1") | ANY)
-@settings(max_examples=150)
 def test_whatever_is_handed_in_gives_a_manifest_or_one_clear_error(app: Any, options: Any, app_id: Any) -> None:
     try:
         made = render(app, "volcano", options, app_id=app_id)
@@ -123,7 +122,6 @@ MCAD_OPTIONS = ANY | st.dictionaries(
 
 
 @given(APPS | ONE_WRONG, MCAD_OPTIONS, st.just("app-x1") | ANY)
-@settings(max_examples=150)
 def test_whatever_is_handed_in_gives_an_app_wrapper_or_one_clear_error(app: Any, options: Any, app_id: Any) -> None:
     try:
         made = render(app, "mcad", options, app_id=app_id)
@@ -141,7 +139,6 @@ MAPPINGS = st.recursive(
 
 
 @given(MAPPINGS | st.fixed_dictionaries({"name": ANY, "roles": st.lists(MAPPINGS, max_size=2)}))
-@settings(max_examples=150)
 def test_any_mapping_gives_a_manifest_or_one_clear_error(app: Any) -> None:
     for role_ in app.get("roles", ()) if isinstance(app, dict) and isinstance(app.get("roles"), list) else ():
         if isinstance(role_, dict):

@@ -221,21 +221,21 @@ def test_stop_ends_a_watch_that_waits_for_events_or_for_an_answer(server: WatchS
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_ten_thousand_events_at_once_are_all_taken_and_keep_no_memory(server: WatchServer) -> None:
+def test_thousands_of_events_at_once_are_all_taken_and_keep_no_memory(server: WatchServer) -> None:
     with Watched(server) as watched:
         burst(server, watched, 1)
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
         started = time.monotonic()
-        burst(server, watched, 10_000)
+        burst(server, watched, 3_000)
         took_s = time.monotonic() - started
         watched.changes.clear()
         server.fake.forget_history()
         after, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert watched.step("one") == 10_000
+        assert watched.step("one") == 3_000
     assert took_s < 60
-    assert after - before < 2_000_000
+    assert after - before < 1_000_000
     assert server.count("limit=500") == 1
 
 

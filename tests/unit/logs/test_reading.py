@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi.logs import LogQuery, query, resuming
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, InvalidJobError
@@ -119,7 +119,6 @@ def test_lines_without_a_time_do_not_come_again() -> None:
 times = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("ab")), max_size=30)
 
 
-@settings(deadline=None, max_examples=150)
 @given(times, st.lists(st.integers(0, 900), max_size=4), st.integers(0, 30))
 def test_no_line_is_lost_or_given_twice(steps: list[tuple[int, str]], breaks: list[int], first: int) -> None:
     # Times are coarse, repeat, and go back by less than a second.
@@ -136,7 +135,6 @@ def test_no_line_is_lost_or_given_twice(steps: list[tuple[int, str]], breaks: li
     assert read(cluster, ask(follow=True), ended=after(8), clock=clock) == [shown(line) for line in lines]
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.integers(31, 400), st.lists(st.integers(0, 900), max_size=4), st.booleans())
 def test_of_a_line_in_parts_nothing_is_lost_or_given_twice(parts: int, breaks: list[int], no_newline: bool) -> None:
     lines = [(SECOND, "short"), (SECOND, "x" * 300 + "y" * 300), (SECOND, ""), (SECOND + 1, "0123456789" * 20)]

@@ -185,11 +185,11 @@ def test_the_list_of_failed_replicas_is_capped() -> None:
     assert (len(role["replicas"]), role["omitted"]) == (MAX_REPLICAS_LISTED, 1000 - MAX_REPLICAS_LISTED)
 
 
-SIZES = st.sampled_from([0, 1, 40, 300, 2_500, 200_000])
+SIZES = st.sampled_from([0, 1, 40, 300, 2_500, 20_000])
 CHARACTERS = st.sampled_from(["a", "é", "\N{ROCKET}", "\n", "\0", '"'])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     roles=st.lists(st.sampled_from([1, 2, 65, 300]), max_size=4) | st.sampled_from([[1] * 400, [1] * 1_000]),
     name=st.integers(1, 63),

@@ -22,7 +22,7 @@ def test_good_job_has_no_problems() -> None:
     good = role(
         args=("--a",),
         env={"A": "[FIELD_PATH]metadata.labels['x']", "B.c-d": ""},
-        secret_env={"T": SecretRef(name="s", key="k.txt")},
+        secret_env={"T": SecretRef(name="s", key="k.txt"), "U": SecretRef(name="s", key="k" * 253)},
         num_replicas=4,
         min_replicas=1,
         max_retries=3,
@@ -89,6 +89,7 @@ def test_problem_says_where_what_is_allowed_and_what_was_found() -> None:
         ("secret_env", {"A": "text"}, "secret_env['A']"),
         ("secret_env", {"A": SecretRef(name="Not Valid", key="k")}, "secret_env['A'].name"),
         ("secret_env", {"A": SecretRef(name="s", key="a/b")}, "secret_env['A'].key"),
+        ("secret_env", {"A": SecretRef(name="s", key="k" * 254)}, "secret_env['A'].key"),
         ("secret_env", {"A": SecretRef(name="s", key="k", optional="yes")}, "secret_env['A'].optional"),  # type: ignore[arg-type]
         ("num_replicas", 0, "num_replicas"),
         ("num_replicas", -1, "num_replicas"),

@@ -48,8 +48,14 @@ def test_a_role_that_uses_its_index_is_one_task_which_reads_it_from_the_pod() ->
 
 
 def test_one_replica_is_the_same_in_both_layouts() -> None:
-    changes: dict[str, Any] = {"args": ["${replica_id}", "${rank0_env}"]}
-    assert plan(role(**changes), layout="role").roles == plan(role(**changes), layout="replica").roles
+    overlay = {"metadata": {"labels": {"torchx.pytorch.org/replica-id": "3"}}}
+    changes: dict[str, Any] = {"args": ["${replica_id}", "${rank0_env}"], "pod_overlay": overlay}
+    shared, own = (plan(role(**changes), layout=layout) for layout in ("role", "replica"))
+    assert (shared.roles, shared.warnings) == (own.roles, own.warnings)
+
+
+def test_references_are_expanded_as_the_kubelet_does_it() -> None:
+    assert expand("$(A) $(B) $$(A) ${A} $(", {"A": "1"}) == "1 $(B) $(A) ${A} $("
 
 
 def test_auto_shares_tasks_above_its_limit() -> None:

@@ -67,10 +67,15 @@ def test_valid_label_value_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("role", "made"),
-    [("trainer", "trainer"), ("My_Role", "myrole"), ("a-", "a-"), ("_--a", "a"), ("3d", "3d")],
+    [("trainer", "trainer"), ("My_Role", "myrole"), ("a-", "a-"), ("_--a", "a"), ("3d", "3d"), ("r" * 40, "r" * 40)],
 )
 def test_role_is_called_as_in_torchx_where_that_works(role: str, made: str) -> None:
     assert names.role_names([role]) == (made,)
+
+
+def test_a_role_name_that_is_too_long_ends_with_a_hash_of_it() -> None:
+    (made,) = names.role_names(["r" * 41])
+    assert made == f"{'r' * 31}-{names.short_hash('r' * 41)}"
 
 
 def test_all_roles_that_torchx_calls_the_same_get_a_hash() -> None:

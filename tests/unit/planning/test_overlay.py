@@ -87,6 +87,7 @@ def test_numbers_become_text_where_kubernetes_wants_text() -> None:
         {"spec": {"__put__:containers": "text"}},
         {"spec": {"__put__:containers": ["text"]}},
         {"spec": {"__put__:containers": [{"name": "a", "env": {}}]}},
+        {"spec": {"__put__:containers": [{"name": "a", "env": ["A=1"]}]}},
         {"spec": {"__put__:containers": [{"name": "a", "resources": {"limits": []}}]}},
         {"spec": {"initContainers": [None, 5]}},
         {"metadata": {"__put__:annotations": "text"}},

@@ -96,8 +96,12 @@ def test_retries_say_how_volcano_counts_them() -> None:
     assert any("restarted 2 times" in warning for warning in plan(role(max_retries=3)).warnings)
 
 
-def test_retries_of_a_replica_say_that_logs_go() -> None:
-    assert any("with its log" in warning for warning in plan(role(max_retries=2, retry_policy="REPLICA")).warnings)
+@pytest.mark.parametrize(
+    ("retries", "policy", "warns"), [(2, "REPLICA", True), (2, "APPLICATION", False), (0, "REPLICA", False)]
+)
+def test_retries_of_a_replica_say_that_logs_go(retries: int, policy: str, warns: bool) -> None:
+    warnings = plan(role(max_retries=retries, retry_policy=policy)).warnings
+    assert any("with its log" in warning for warning in warnings) is warns
     assert not any("with its log" in warning for warning in plan(role(retry_policy="REPLICA")).warnings)
 
 

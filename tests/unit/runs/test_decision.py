@@ -115,6 +115,14 @@ def test_more_replicas_name_the_replicas() -> None:
     assert decided(desired, RUNNING).fields == ["roles[trainer].num_replicas"]
 
 
+@pytest.mark.parametrize(("count", "end"), [(8, "env[7] would"), (9, "env[7], 1 more would")])
+def test_a_message_names_the_first_eight_fields(count: int, end: str) -> None:
+    changed = {f"env[{index}]": "9" for index in range(count)}
+    message = decided(replace(SAME, digests={**RECORD.digests, **changed}, hash="bb"), RUNNING).message
+    assert message.startswith("changing env[0], env[1], ")
+    assert f"{end} relaunch" in message
+
+
 @pytest.mark.parametrize(
     ("replicas", "launched"),
     [

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.cli.main import EXIT_INVALID, main
+from torchx_pulumi.inputs.appdef import read_app
 from torchx_pulumi.inputs.appfile import read_app_file
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.runs.eject import next_steps, project_files
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.torchx_adapter.app_json import write_app
+
+from tests.parity.apps import CASES
 
 ENTRY = RunEntry(
     app_id="ml:train-x1",
@@ -77,6 +81,14 @@ def test_the_app_is_read_back_by_the_door_for_files(tmp_path: Path) -> None:
     assert (role.image, list(role.args), role.resource.memory_mb) == ("i", ["-c", "true"], 2)
     assert [(mount.kind, mount.src, mount.read_only) for mount in role.mounts] == [("bind", "/a", True)]
     assert json.loads(path.read_text())["name"] == "train"
+
+
+def test_every_app_is_read_back_as_it_was_launched(tmp_path: Path) -> None:
+    path = tmp_path / "app.json"
+    for name, case in CASES.items():
+        app = case.app()
+        path.write_text(project_files(replace(ENTRY, app=write_app(app)))["app.json"])
+        assert read_app_file(path) == read_app(app), name
 
 
 def test_options_take_the_names_that_the_component_has() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,12 @@ import pytest
 from torchx import specs
 from torchx.cli import argparse_util
 from torchx.cli.main import main as torchx
+from torchx_pulumi.cli.main import main
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
+from torchx_pulumi.torchx_adapter import context
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_stacks import entrypoints
@@ -36,6 +38,12 @@ class World:
 
     def scheduler(self, kind: str = "volcano", session: str = "torchx", **changes: Any) -> PulumiScheduler:
         return PulumiScheduler(kind, session, self.context(**changes))
+
+    def command(self, words: Sequence[str], **changes: Any) -> int:
+        """Run the command `torchx-pulumi` in this process; return its exit code."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(context, "AdapterContext", lambda **_: self.context(**changes))
+            return main(words)
 
     def phase(self, app_id: str, phase: str, **status: Any) -> None:
         """Let Volcano say something of a job."""

@@ -35,7 +35,7 @@ def test_a_day_at_the_command_line(
     run("cancel", handle)
     run("status", handle)
     assert "CANCELLED" in capsys.readouterr().out
-    assert main.main(["delete", handle], adapter_context=installed.context()) == 0
+    assert installed.command(["delete", handle]) == 0
     assert installed.driver.stacks == {}
     with pytest.raises(SystemExit):
         run("status", handle)
@@ -115,7 +115,7 @@ def test_the_runner_does_it_all(installed: World, kind: str) -> None:
 def test_mistakes_are_one_message(
     world: World, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    assert main.main(words, adapter_context=world.context()) == 2
+    assert world.command(words) == 2
     printed = capsys.readouterr().err
     assert said in printed
     assert "Traceback" not in printed
@@ -139,15 +139,15 @@ def test_commands_on_a_run(world: World, capsys: pytest.CaptureFixture[str], sub
             }
         )
     world.cluster._logs = {("default", f"{name}-trainer-{index}-0"): [f"line {index}"] for index in (0, 1)}
-    assert main.main(["log", handle, "--no-timestamps"], adapter_context=world.context()) == 0
+    assert world.command(["log", handle, "--no-timestamps"]) == 0
     assert capsys.readouterr().out == "trainer/0 line 0\ntrainer/1 line 1\n"
-    assert main.main(["log", handle, "trainer/1", "--no-timestamps"], adapter_context=world.context()) == 0
+    assert world.command(["log", handle, "trainer/1", "--no-timestamps"]) == 0
     assert capsys.readouterr().out == "line 1\n"
-    assert main.main(["log", handle, "trainer/1", "--since", "yesterday"], adapter_context=world.context()) == 2
-    assert main.main(["cancel", handle], adapter_context=world.context()) == 0
-    assert main.main(["resume", handle], adapter_context=world.context()) == 0
-    assert main.main(["delete", handle], adapter_context=world.context()) == 0
-    assert main.main(["delete", handle], adapter_context=world.context()) == 0
+    assert world.command(["log", handle, "trainer/1", "--since", "yesterday"]) == 2
+    assert world.command(["cancel", handle]) == 0
+    assert world.command(["resume", handle]) == 0
+    assert world.command(["delete", handle]) == 0
+    assert world.command(["delete", handle]) == 0
     assert "nothing to delete" in capsys.readouterr().err
 
 
@@ -156,12 +156,12 @@ def test_delete_takes_several_handles_and_an_error_of_one_keeps_no_other(
 ) -> None:
     handles = [f"pulumi_volcano://torchx/{submit()}" for _ in range(3)]
     places = [*world.driver.stacks]
-    assert main.main(["delete", handles[0], "x", "y"], adapter_context=world.context()) == 2
+    assert world.command(["delete", handles[0], "x", "y"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("torchx-pulumi: the arguments have 2 problems:\n  - HANDLE: is 'x'")
     assert [*world.driver.stacks] == places
     world.driver.locked[places[1]] = ["somebody"]
-    assert main.main(["delete", *handles, handles[0]], adapter_context=world.context()) == 2
+    assert world.command(["delete", *handles, handles[0]]) == 2
     assert [*world.driver.stacks] == [places[1]]
     assert capsys.readouterr().err.count(": deleted") == 2
 
@@ -173,6 +173,6 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_without_an_engine_the_command_says_so(world: World, capsys: pytest.CaptureFixture[str], submit: Any) -> None:
     handle = f"pulumi_volcano://torchx/{submit()}"
-    assert main.main(["delete", handle], adapter_context=world.context(make_driver=main._no_driver)) == 2
+    assert world.command(["delete", handle], make_driver=main._no_driver) == 2
     assert "has no engine" in capsys.readouterr().err
     assert sys.exc_info() == (None, None, None)

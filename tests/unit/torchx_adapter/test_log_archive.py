@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cli.main import EXIT_INVALID, main
+from torchx_pulumi.cli.main import EXIT_INVALID
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.log_archive import ArchivedJob, ArchivedLog, open_archive
 from torchx_pulumi.logs import LogQuery
@@ -304,15 +304,14 @@ def test_a_deleted_app_is_read_from_an_archive_that_is_named(
     world.scheduler().delete(gone)
     values = {"default:train-k3x9": gone, "s3://logs/team": str(folder), "4f7c": str(entry.uid)[:6]}
     first, second, third = commands("docs/logs.md", "read-archive", values)
-    context = world.context()
-    assert main(shlex.split(first)[1:], adapter_context=context) == EXIT_INVALID
+    assert world.command(shlex.split(first)[1:]) == EXIT_INVALID
     assert f"app '{gone}' not found" in capsys.readouterr().err
     for words in (second, third, f"{first} --archive {folder}"):
-        assert main(shlex.split(words)[1:], adapter_context=context) == 0
+        assert world.command(shlex.split(words)[1:]) == 0
         shown = capsys.readouterr()
         assert [line.partition(" ")[2] for line in shown.out.splitlines()] == texts(0)
         assert "read from the archive" in shown.err
-    assert main(["log", f"pulumi_volcano://torchx/{gone}", "--archive", str(folder)], adapter_context=context) == 0
+    assert world.command(["log", f"pulumi_volcano://torchx/{gone}", "--archive", str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" ")[0] for line in lines] == ["trainer/0"] * 2 + ["trainer/1"] * 2
 
@@ -336,7 +335,7 @@ def test_what_no_archive_has_is_named(
 ) -> None:
     world.scheduler().delete(gone)
     given = [str(folder) if word == "HERE" else word for word in words]
-    code = main(["log", f"pulumi_volcano://torchx/{gone}", *given], adapter_context=world.context())
+    code = world.command(["log", f"pulumi_volcano://torchx/{gone}", *given])
     shown = capsys.readouterr().err
     assert code != 0
     assert said in shown

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torchx_pulumi.cli.main import main
 from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
 from torchx_pulumi.model.errors import DeployError, TakenOverError
 from torchx_pulumi.runs.index import RunIndex
@@ -116,9 +115,9 @@ def test_take_over_is_an_option_of_the_commands(
     world.phase(app_id, "Aborted")
     entry = owned(app_id, far_away(60))
     handle = f"pulumi_volcano://torchx/{app_id}"
-    assert main([*words, handle], adapter_context=world.context()) == 2
+    assert world.command([*words, handle]) == 2
     assert "--take-over" in capsys.readouterr().err
-    assert main([*words, handle, "--take-over"], adapter_context=world.context()) == 0
+    assert world.command([*words, handle, "--take-over"]) == 0
     now = RunIndex().get(entry)
     assert now is None if words == ["delete"] else now is not None and now.stage is Stage.LAUNCHED
 

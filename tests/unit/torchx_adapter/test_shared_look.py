@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from torchx.runner import Runner
-from torchx_pulumi.cli.main import main
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
@@ -189,7 +188,7 @@ def test_our_own_command_says_what_a_followed_log_waits_for(
     clock = FakeClock()
     clock.on_wait = [lambda: None, lambda: None, gang.end]
     words = ["log", gang.handle, "trainer/0", "--follow"]
-    assert main(words, adapter_context=world.context(clock=clock)) == 0
+    assert world.command(words, clock=clock) == 0
     said = capsys.readouterr()
     assert said.out.endswith(" line 0\n")
     (line,) = said.err.splitlines()

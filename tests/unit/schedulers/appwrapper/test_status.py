@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers.appwrapper.phases import MCAD_STATES, OPERATOR_PHASES
@@ -314,7 +314,6 @@ def test_operators_pods_that_wait_give_their_reason() -> None:
     assert (unseen.state, "2 pods pending" in unseen.message) == (JobState.PENDING, True)
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_half_filled_objects_never_raise(data: st.DataObject) -> None:
     waits = [{"podname": "app-trainer-0", "conditions": [{"type": "PodScheduled", "message": "no gpu"}]}]

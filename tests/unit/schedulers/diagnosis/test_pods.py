@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torchx_pulumi.model.status import Reason
+from torchx_pulumi.kube.pod_list import PodRow
+from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.outputs.building import build_observed, same
 from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.pods import explain_row
 
 from tests.unit.schedulers.diagnosis.objects import (
     JOB,
@@ -197,3 +199,25 @@ def test_a_volume_that_cannot_be_mounted_is_told_by_its_event() -> None:
     }
     one = first(head=job(replicas=1), pods=[pod(node="n")], events=[event])
     assert (one.reason, one.detail) == (Reason.CONTAINER_REFUSED, 'configmap "c" not found')
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "reason", "said"),
+    [
+        ("Running", JobState.RUNNING, Reason.RUNNING, "running"),
+        ("CrashLoopBackOff", JobState.RUNNING, Reason.CRASH_LOOP, "CrashLoopBackOff"),
+        ("Completed", JobState.SUCCEEDED, Reason.COMPLETED, "exited with code 0"),
+        ("Init:ErrImagePull", JobState.PENDING, Reason.IMAGE_UNAVAILABLE, "ErrImagePull"),
+        ("Evicted", JobState.FAILED, Reason.EVICTED, "was evicted by its node"),
+        ("OOMKilled", JobState.FAILED, Reason.OUT_OF_MEMORY, "OOMKilled"),
+        ("Error", JobState.FAILED, Reason.EXIT_CODE, "Error"),
+        ("Pending", JobState.PENDING, Reason.WAITING_FOR_PODS, ""),
+    ],
+)
+def test_a_pod_that_was_read_in_short_is_explained_by_its_status(
+    status: str, state: JobState, reason: Reason, said: str
+) -> None:
+    row = PodRow(name="app-0", status=status, ready=0, containers=1, restarts=0, address=None, node=None)
+    found, message = explain_row(row, state)
+    assert found is reason
+    assert said in message

@@ -125,6 +125,12 @@ def test_secret_is_mounted_read_only() -> None:
     assert mount in spec["containers"][0]["volumeMounts"]
 
 
+def test_a_device_needs_a_privileged_container() -> None:
+    mounts = [MountSpec(kind="device", src="/dev/x", dst="/dev/x")]
+    assert pod(mounts=mounts)["containers"][0]["securityContext"] == {"privileged": True}
+    assert pod()["containers"][0]["securityContext"] == {}
+
+
 def test_tolerations_and_node_selector_reach_the_pod() -> None:
     spec = pod(node_selector={"zone": "a"}, tolerations=[{"key": "gpu", "operator": "Exists"}])
     assert spec["nodeSelector"] == {"zone": "a"}

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import RoleSpec
@@ -136,7 +136,6 @@ ROLES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(ROLES, ROLES)
 def test_processes_of_both_layouts_see_the_same_or_a_warning_names_it(
     one: dict[str, Any], other: dict[str, Any]

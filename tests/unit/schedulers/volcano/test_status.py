@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.status import JobState, Reason
@@ -381,7 +381,6 @@ def paths(value: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_half_filled_objects_never_raise(data: st.DataObject) -> None:
     whole = [

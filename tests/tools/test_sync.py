@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tools.sync import compile_bytecode
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_packages_are_compiled_and_sources_for_other_versions_stay_as_they_are(tmp_path: Path) -> None:
