@@ -38,8 +38,11 @@ def test_the_live_page_has_no_violation(browser: Browser, screen: dict[str, Any]
         # The first has many replicas, the eighth has failed.
         for name in ("", *(f"{address_of(one)}/{tab}" for one in (apps[0], apps[7]) for tab in TABS)):
             page = view.open(name)
+            page.evaluate("document.getElementById('queues').open = true")
             if name.endswith("/log"):
-                expect(page.locator("#log")).to_contain_text("step 199")
+                page.select_option("#log-replica", "*")
+                page.fill("#log-find", "step")
+                expect(page.locator("#log")).to_contain_text("trainer/0: epoch 3, step 199")
             page.screenshot(path=tmp_path / f"{len(name)}-{name[-8:].replace('/', '-')}.png")
             assert violations(page) == [], name
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

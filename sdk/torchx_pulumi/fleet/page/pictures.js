@@ -24,7 +24,7 @@ function localTime(time) {
 const agoText = (time) => `${age(secondsSince(Date.parse(time)))} ago`;
 function when(time) {
   if (!time) return "";
-  return make("span", { class: "nowrap" }, make("time", { datetime: time, title: time }, localTime(time)), " ",
+  return make("span", {}, make("time", { datetime: time, title: time }, localTime(time)), " ",
     make("span", { class: "quiet", "data-ago": time }, agoText(time)));
 }
 const between = (from, to) => age(Math.max(to - from, 0) / 1000);
