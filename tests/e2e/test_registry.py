@@ -26,7 +26,7 @@ pytestmark = pytest.mark.e2e
 
 SHORT = 1 << 21
 """Bytes of a chunk where many pushes are made."""
-KILLS = int(os.environ.get("TORCHX_PULUMI_PUSH_KILLS", "8"))
+KILLS = int(os.environ.get("TORCHX_PULUMI_PUSH_KILLS", "16"))
 """Points at which a push is killed, half of them behind a proxy that forwards whole requests."""
 CUTS = int(os.environ.get("TORCHX_PULUMI_PUSH_CUTS", "3"))
 

@@ -88,11 +88,16 @@ def test_old_apps_are_forgotten_and_nothing_else(
     def jobs() -> set[str]:
         return {item["metadata"]["name"] for item in look.list(VOLCANO_JOB, namespace)}
 
+    def has_ended(handle: str) -> bool:
+        job = look.get(VOLCANO_JOB, namespace, name(handle)) or {}
+        return (job.get("status") or {}).get("state", {}).get("phase") in ("Completed", "Failed", "Aborted")
+
     scripts = ("echo hello", "exit 3", "trap 'exit 0' TERM; sleep 900 & wait", "true")
     with ThreadPoolExecutor(4) as pool:
         good, bad, active, taken = pool.map(run, scripts)
     ended = {name(each) for each in (good, bad, taken)}
     over = ("SUCCEEDED", "FAILED")
+    eventually(lambda: all(map(has_ended, (good, bad, taken))), timeout_s=180)
     eventually(lambda: ended <= {app for app, state in fleet(live=True).items() if state in over}, timeout_s=180)
     take_over(cli, e2e_env, taken).up()
     cli.ours("controller", "--once", "--namespace", namespace, "--log-archive", str(logs))

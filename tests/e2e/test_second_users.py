@@ -83,7 +83,7 @@ def backend(request: pytest.FixtureRequest, team: Team, kind: str) -> Backend:
     [
         ("folder", "pulumi_volcano", (0o077, 0o002)),
         # Objects have no modes: the umask makes no difference there.
-        ("s3", "pulumi_volcano", (0o077, 0o002)),
+        pytest.param("s3", "pulumi_volcano", (0o077, 0o002), marks=pytest.mark.extended),
         pytest.param("folder", "pulumi_volcano", (0o022, 0o027), marks=pytest.mark.extended),
         pytest.param("folder", "pulumi_mcad", (0o022, 0o022), marks=[pytest.mark.mcad, pytest.mark.extended]),
     ],
