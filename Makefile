@@ -13,7 +13,7 @@ ONLY ?=
 ARGS ?=
 # What depends on the version of TorchX: reading AppDefs, parity, the adapter, its entry points. And the HTTP transport:
 # TorchX 0.7.0 comes with urllib3 1.26, the nightly with 2.
-NIGHTLY_TESTS := tests/parity tests/unit/torchx_adapter tests/unit/inputs/test_appdef.py tests/unit/planning/test_macros.py tests/unit/runs/test_eject.py tests/unit/stacks/test_entrypoints.py tests/unit/stacks/test_nightly_plugins.py tests/components/test_planned_once.py tests/unit/kube/test_http_client.py tests/unit/kube/test_connections.py tests/unit/kube/test_log_stream.py tests/unit/images/test_registry.py tests/contract/registry
+NIGHTLY_TESTS := tests/parity tests/unit/torchx_adapter tests/unit/inputs/test_appdef.py tests/unit/planning/test_macros.py tests/unit/runs/test_eject.py tests/unit/stacks/test_entrypoints.py tests/unit/stacks/test_nightly_plugins.py tests/components/test_planned_once.py tests/unit/kube/test_http_client.py tests/unit/kube/test_connections.py tests/unit/kube/test_proxies.py tests/unit/kube/test_log_stream.py tests/unit/kube/test_kubernetes_cluster.py tests/unit/images/test_registry.py tests/contract/registry
 # How many cases the long runs try; each variable is read by the test of its name.
 EXTENDED := TORCHX_PULUMI_IGNORE_CASES=20000 TORCHX_PULUMI_LAYER_CASES=300 TORCHX_PULUMI_INTERLEAVINGS=200 TORCHX_PULUMI_KILLS=100 TORCHX_PULUMI_LAUNCHES=32 TORCHX_PULUMI_LAUNCHES_IN_A_ROW=200 TORCHX_PULUMI_STATUS_WRITES=500 TORCHX_PULUMI_REPLICAS=300 TORCHX_PULUMI_CONTROLLER_APPS=300 TORCHX_PULUMI_CONTROLLER_KILLS=30 TORCHX_PULUMI_CANCELS=50 TORCHX_PULUMI_CONTROLLER_EVENTS=10000 TORCHX_PULUMI_CONTROLLER_LINE_MB=100 TORCHX_PULUMI_PUSH_KILLS=200 TORCHX_PULUMI_PUSH_CUTS=100 TORCHX_PULUMI_LARGE_IMAGE_GB=6
 

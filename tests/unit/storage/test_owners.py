@@ -192,12 +192,14 @@ def test_a_check_renews_a_lease_that_runs_out(index: RunIndex) -> None:
     assert fresh is not None
     lease.check()
     assert index.get(found) == fresh  # nothing is written while most of the lease is left
-    index.change(found, lambda now: replace(now, owner=replace(fresh.owner, lease_until=time.time() - 5)))  # type: ignore[type-var]
+    expired = replace(fresh.owner, lease_until=time.time() - 5)  # type: ignore[type-var]
+    index.change(found, lambda now: replace(now, uid="noted meanwhile", owner=expired))
     lease.check()
     after = index.get(found)
     assert after is not None
     assert after.owner is not None
     assert (after.owner.lease_until or 0.0) > time.time() + 60
+    assert after.uid == "noted meanwhile"
 
 
 def test_work_that_failed_is_given_back(index: RunIndex) -> None:
