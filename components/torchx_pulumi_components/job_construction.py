@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulumi
 from torchx_pulumi.inputs.appdef import read_app
@@ -56,9 +56,6 @@ from torchx_pulumi_components.stack_state import StackState, read_stack_state
 from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
 from torchx_pulumi_components.waiting import wait_until
 
-if TYPE_CHECKING:
-    from torchx_pulumi_components.training_job import TrainingJob
-
 CREATED_BEFORE = ("namespace", "queue", "priority_class", "service_account", "image_secret")
 """Options whose objects a deployment may create before the job."""
 
@@ -73,7 +70,8 @@ class Construction:
 
     def __init__(
         self,
-        component: TrainingJob,
+        component: pulumi.ComponentResource,
+        scheduler: str,
         name: str,
         given: Mapping[str, Any],
         app: Any,
@@ -83,13 +81,14 @@ class Construction:
 
         Args:
             component: The component.
+            scheduler: Name of its scheduler.
             name: Its name.
             given: Its arguments.
             app: The job as an AppDef; `given` then has no roles. None: the arguments have the job.
             opts: Its options.
         """
         self.component, self.name, self.given, self.opts = component, name, copied(given), opts
-        self.leaves, self.scheduler = Leaves(), component._scheduler
+        self.leaves, self.scheduler = Leaves(), scheduler
         self.token = component_type(self.scheduler)
         self.now = datetime.now(timezone.utc)
         self.failure: str | None = None

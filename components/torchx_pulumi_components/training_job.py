@@ -105,7 +105,7 @@ class TrainingJob(CheckedCall):
         # As they are now: a program may change its options later, or a list in them.
         given = pulumi.ResourceOptions.merge(None, opts)
         given.depends_on, given.aliases = copied(given.depends_on), copied(given.aliases)
-        made = Construction(self, name, args, app, given)
+        made = Construction(self, self._scheduler, name, args, app, given)
         own = pulumi.ResourceOptions.merge(None, given)
         # These are options of its objects.
         own.import_, own.ignore_changes, own.custom_timeouts = None, None, None
