@@ -34,10 +34,20 @@ collect_ignore = list(TOOL_TESTS) if os.environ.get("TORCHX_PULUMI_TOOL_TESTS") 
 
 LONGEST = (
     "mcad",
-    "test_demo.py",
     "test_volcano_training_job.py",
-    "test_local_cluster.py",
+    "test_handover.py",
+    "test_demo.py",
+    "test_second_users.py",
+    "test_secrets.py",
+    "test_docs.py",
+    "provider",
+    "test_ends.py",
+    "test_retention.py",
+    "test_torchx_schedulers.py",
     "test_stack_program.py",
+    "test_controller_deployment.py",
+    "test_app_wrapper_operator.py",
+    "test_killed_deployments.py",
 )
 """Groups of real tests that take longest; they begin first, so that no worker is left alone with one in the end."""
 

@@ -24,7 +24,7 @@ from tools.bootstrap.parts import part_named
 from tools.local_cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKERS = 3
+WORKERS = 4
 """Files whose tests run side by side. More than the cores of small machines: most of the time the tests wait."""
 TESTS = ("tests/e2e", "tests/contract")
 """Where real tests are."""
