@@ -60,7 +60,7 @@ e2e: $(SYNCED) $(NIGHTLY) ## All that needs the real engine, cluster and node
 	@$(VENV)/python -m tools.e2e $(ARGS)
 
 e2e-extended: $(SYNCED) $(NIGHTLY) ## The long runs of what e2e does briefly; an hour or two
-	@$(if $(ARGS),true,TORCHX_PULUMI_RECORDINGS=all TORCHX_PULUMI_IDENTITIES=20000 TORCHX_PULUMI_CASES=all TORCHX_PULUMI_EXAMPLES=2000 TORCHX_PULUMI_ORDERS=2000 $(VENV)/python -m pytest -q -n 2 tests/recordings tests/unit tests/components)
+	@$(if $(ARGS),true,TORCHX_PULUMI_RECORDINGS=all TORCHX_PULUMI_IDENTITIES=20000 TORCHX_PULUMI_CASES=all TORCHX_PULUMI_EXAMPLES=2000 TORCHX_PULUMI_ORDERS=2000 $(VENV)/python -m pytest -q -n 2 tests/recordings tests/unit tests/components tests/project)
 	@$(EXTENDED) $(VENV)/python -m tools.e2e $(if $(ARGS),$(ARGS),$(EXTENDED_TESTS))
 	@$(if $(ARGS),,TORCHX_PULUMI_TRAINING=1 TORCHX_PULUMI_HANDOVERS=all $(VENV)/python -m tools.e2e --nightly tests/e2e/test_torchx_schedulers.py tests/e2e/test_handover.py -k torchrun)
 
