@@ -49,7 +49,7 @@ check: $(SYNCED) ## Format, lint, types, arrows
 
 test: $(SYNCED) $(NIGHTLY) ## All that needs Python only
 	@echo "test: with TorchX 0.7.0"
-	@$(VENV)/python -m pytest -q $(SPREAD) tests $(ARGS)
+	@$(VENV)/python -m pytest -q $(SPREAD) tests --ignore tests/e2e $(ARGS)
 	@echo "test: with TorchX nightly"
 	@.venv-nightly/bin/python -m pytest -q $(SPREAD) $(NIGHTLY_TESTS) $(ARGS)
 
