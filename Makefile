@@ -48,7 +48,7 @@ check: $(SYNCED) ## Format, lint, types, arrows
 
 test: $(SYNCED) $(NIGHTLY) ## All that needs Python only
 	@echo "test: with TorchX 0.7.0"
-	@$(VENV)/python -m pytest -q $(SPREAD) tests $(ARGS)
+	@$(VENV)/python -m pytest -q $(SPREAD) tests --ignore tests/e2e $(ARGS)
 	@echo "test: with TorchX nightly"
 	@.venv-nightly/bin/python -m pytest -q $(SPREAD) $(NIGHTLY_TESTS) $(ARGS)
 
@@ -59,7 +59,7 @@ e2e: $(SYNCED) $(NIGHTLY) ## All that needs the real engine, cluster and node
 	@$(VENV)/python -m tools.e2e $(ARGS)
 
 e2e-extended: $(SYNCED) $(NIGHTLY) ## The long and rare real tests, and many cases of what e2e does briefly; an hour or two
-	@$(if $(ARGS),true,TORCHX_PULUMI_RECORDINGS=all TORCHX_PULUMI_IDENTITIES=20000 TORCHX_PULUMI_CASES=all TORCHX_PULUMI_EXAMPLES=2000 TORCHX_PULUMI_ORDERS=2000 $(VENV)/python -m pytest -q -n 2 tests/recordings tests/unit tests/components)
+	@$(if $(ARGS),true,TORCHX_PULUMI_RECORDINGS=all TORCHX_PULUMI_IDENTITIES=20000 TORCHX_PULUMI_CASES=all TORCHX_PULUMI_EXAMPLES=2000 TORCHX_PULUMI_ORDERS=2000 $(VENV)/python -m pytest -q -n 2 tests/recordings tests/unit tests/components tests/project)
 	@$(EXTENDED) $(VENV)/python -m tools.e2e --extended $(ARGS)
 	@$(if $(ARGS),,$(VENV)/python -m tools.e2e --nightly --extended tests/e2e/test_torchx_schedulers.py tests/e2e/test_handover.py -k torchrun)
 
