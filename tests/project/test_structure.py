@@ -43,6 +43,7 @@ EXPLAINING = {
 STATUS_TYPES = {"JobStatus", "ReplicaStatus", "Condition", "replace"}
 
 
+@functools.cache
 def calls_of(path: Path) -> list[tuple[str, set[str]]]:
     """Return each call of a module: name of the function, and keywords whose value is not the name `message`."""
     nodes = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
