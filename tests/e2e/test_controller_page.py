@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 from torchx_pulumi.controller.live_fleet import live_id
 from torchx_pulumi.logs import LogStop
+from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.web.logs import NOTE, LogRequest
 
 from tests.e2e.project import eventually
@@ -390,6 +392,46 @@ def test_the_logs_of_all_replicas_are_one_by_time_and_are_searched(browser: Brow
         expect(page.locator("#log-found")).to_have_text("4 of 5 lines")
         expect(text).not_to_contain_text("same time")
         view.check()
+
+
+def test_a_replica_whose_log_fails_or_never_comes_does_not_hide_the_others(browser: Browser) -> None:
+    lines = Log([f"2026-03-04T10:00:0{second}Z step {second}" for second in range(3)])
+    ended = threading.Event()
+
+    def read(app: object, request: LogRequest, stop: LogStop) -> Iterator[str]:
+        if request.replica == 1:
+            raise ClusterError("node n1 does not answer", retryable=True)
+        if request.replica == 2:
+            raise ClusterError("it has no pod", reason="NotFound")
+        if request.replica == 3:
+            ended.wait(WAIT_MS)
+        return lines.open(app, request, stop)
+
+    four = app("train")
+    (role,) = four.output.output["declared"]["roles"]
+    declared = {**four.output.output["declared"], "roles": [{**role, "replicas": 4}]}
+    output = replace(four.output, output={**four.output.output, "declared": declared})
+    with viewed(browser, SimpleNamespace(open=read)) as view:
+        view.server.fleet.put_stack(replace(four, output=output))
+        page = view.open(f"#{identity('train')}/log")
+        page.select_option("#log-replica", "*")
+        try:
+            expect(page.locator("#log-state")).to_have_text(
+                re.compile("Following 1 of 4 replicas; trainer/[13]: (node n1|it) does not answer")
+            )
+            expect(page.locator("#log")).to_contain_text("trainer/0: step 0\ntrainer/0: step 1\ntrainer/0: step 2\n")
+        finally:
+            ended.set()
+
+
+def test_an_address_that_is_no_text_and_a_filter_given_twice_are_said(view: View) -> None:
+    view.server.fleet.put_stack(app("train", user="ann  b "))
+    page = view.open("?state=running&state=failed&user=ann++b+#%")
+    expect(page.locator("#panel-remark")).to_have_text("There is no app of this address any more.")
+    page.keyboard.press("Escape")
+    expect(page.locator("#unknown")).to_contain_text("Not a filter: state=failed.")
+    expect(page.locator("#count")).to_have_text("1 of 1")
+    assert page.locator("#user option").count() == 2
 
 
 def test_apps_that_have_ended_are_behind_a_button_and_a_filter_that_is_none_is_named(view: View) -> None:

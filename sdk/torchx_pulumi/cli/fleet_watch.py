@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from torchx_pulumi.controller.live_rows import LiveRows
@@ -33,6 +34,9 @@ SHARE = 5.0
 
 MIN_PAUSE_S = 0.1
 
+TERMS_WITHOUT_SCREEN = ("", "dumb", "unknown")
+"""Values of TERM in lower case; no table can be kept up to date there."""
+
 
 View = TableView | LineView
 
@@ -54,39 +58,60 @@ class FleetWatch:
         self._selection = selection
         self._live = live
         self._problem: str | None = None
-        self.stopped = threading.Event()
-        self.wake = threading.Event()
-        """Set when something may have changed."""
-        self.suspended = threading.Event()
-        """Set when the process is to be stopped by Ctrl-Z."""
+        # A signal handler may put something into it at any time; the lock of an Event would stop it for good.
+        self._news: SimpleQueue[None] = SimpleQueue()
+        self._is_stopped = self._is_suspended = False
+        self._ended = threading.Event()
 
     def run(self) -> None:
-        """Show the fleet until `stopped` is set."""
+        """Show the fleet until it is stopped."""
         # A daemon: a backend that does not answer cannot keep the process running.
         threading.Thread(target=self._refresh, name="fleet stacks", daemon=True).start()
         try:
-            while not self.stopped.is_set():
-                self.wake.clear()
-                if self.suspended.is_set():
+            while not self._is_stopped:
+                if self._is_suspended:
                     self._suspend()
                 begun = time.monotonic()
                 self._show()
                 took_s = time.monotonic() - begun
-                self.stopped.wait(max(MIN_PAUSE_S, SHARE * took_s))
-                self.wake.wait(None if self._view.tick_s is None else max(self._view.tick_s, SHARE * took_s))
+                self._wait(max(MIN_PAUSE_S, SHARE * took_s), self._view.tick_s)
         finally:
-            self.stopped.set()
+            self._ended.set()
             if self._live is not None:
                 self._live.stop()
 
+    def wake(self) -> None:
+        """Show the fleet soon, because something may have changed; for threads and signal handlers."""
+        self._news.put(None)
+
     def stop(self) -> None:
         """End the watch; for signal handlers."""
-        self.stopped.set()
-        self.wake.set()
+        self._is_stopped = True
+        self.wake()
+
+    def suspend(self) -> None:
+        """Stop the process until it is continued, as Ctrl-Z does; for signal handlers."""
+        self._is_suspended = True
+        self.wake()
+
+    def _wait(self, pause_s: float, tick_s: float | None) -> None:
+        """Wait for news, after a pause that only a stop ends; at most so long. None: no limit."""
+        end, has_news = time.monotonic() + pause_s, False
+        while not self._is_stopped and (left_s := end - time.monotonic()) > 0:
+            has_news |= self._comes_within(left_s)
+        if not has_news and not self._is_stopped:
+            self._comes_within(tick_s)
+
+    def _comes_within(self, seconds: float | None) -> bool:
+        try:
+            self._news.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
 
     def _suspend(self) -> None:
         """Stop the process with its terminal as it was before, until it is continued."""
-        self.suspended.clear()
+        self._is_suspended = False
         if isinstance(self._view, TableView):
             self._view.leave()
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -105,7 +130,7 @@ class FleetWatch:
     def _refresh(self) -> None:
         if self._live is not None:
             self._live.refresh(())
-        while not self.stopped.wait(LIST_EVERY_S if self._source.has_versions else LIST_EVERY_CLI_S):
+        while not self._ended.wait(LIST_EVERY_S if self._source.has_versions else LIST_EVERY_CLI_S):
             try:
                 changed, problem = self._source.refresh(), None
             except TorchxPulumiError as error:
@@ -114,7 +139,7 @@ class FleetWatch:
                 self._live.refresh(changed)
             if changed or problem != self._problem:
                 self._problem = problem
-                self.wake.set()
+                self.wake()
 
 
 def watch_fleet(
@@ -132,12 +157,12 @@ def watch_fleet(
         KeyboardInterrupt: Ctrl-C.
     """
     source.refresh()
-    is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in TERMS_WITHOUT_SCREEN
     view: View = TableView(sys.stdout) if is_terminal else LineView(sys.stdout)
     try:
         watch = FleetWatch(source, view, selection=selection)
         if make_live is not None:
-            watch = FleetWatch(source, view, selection=selection, live=make_live(lambda: watch.wake.set()))
+            watch = FleetWatch(source, view, selection=selection, live=make_live(lambda: watch.wake()))
         with _signals(watch, view), _messages(view):
             watch.run()
     finally:
@@ -148,14 +173,9 @@ def watch_fleet(
 @contextmanager
 def _signals(watch: FleetWatch, view: View) -> Iterator[None]:
     """End the watch on SIGTERM, redraw when the terminal is resized, and leave its screen on Ctrl-Z."""
-
-    def suspend(*_: Any) -> None:
-        watch.suspended.set()
-        watch.wake.set()
-
     handlers: dict[int, Callable[..., Any]] = {signal.SIGTERM: lambda *_: watch.stop()}
     if isinstance(view, TableView):
-        handlers |= {signal.SIGWINCH: lambda *_: watch.wake.set(), signal.SIGTSTP: suspend}
+        handlers |= {signal.SIGWINCH: lambda *_: watch.wake(), signal.SIGTSTP: lambda *_: watch.suspend()}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -42,6 +43,9 @@ def main(argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver]
     except SystemExit as exit_:  # argparse ends the process, which a caller of this function does not expect
         return exit_.code if isinstance(exit_.code, int) else EXIT_INVALID
     arguments.make_driver = make_driver or _no_driver
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A name may hold a letter that the encoding of the output does not have.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         check_platform()
         code: int = arguments.command(arguments)

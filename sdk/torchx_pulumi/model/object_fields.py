@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
-from torchx_pulumi.model.timestamps import parse_time
+from torchx_pulumi.model.timestamps import EPOCH, parse_time
 
 
 def at(obj: object, *path: str) -> Any:
@@ -93,12 +93,16 @@ def time_at(obj: object, *path: str) -> datetime | None:
 
     >>> time_at({"t": "2026-01-02T03:04:05Z"}, "t")
     datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+    >>> time_at({"startedAt": "1970-01-01T00:00:00Z"}, "startedAt") is None
+    True
     """
     value = at(obj, *path)
     if isinstance(value, datetime):
         # Clients of Kubernetes read times themselves.
         value = value.isoformat()
-    return parse_time(value, default_zone=timezone.utc)
+    found = parse_time(value, default_zone=timezone.utc)
+    # Kubelets write 1970 for the start of a container that did not start, and Go year 1 for a time that is not set.
+    return found if found is not None and found > EPOCH else None
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:

@@ -61,15 +61,16 @@ def to_nanoseconds(time: datetime) -> int:
 def format_time(time: datetime) -> str:
     """Return a time that has a zone in UTC and whole seconds, as Kubernetes writes it.
 
-    >>> format_time(EPOCH)
-    '1970-01-01T00:00:00Z'
+    >>> format_time(EPOCH), format_time(datetime(1, 2, 3, tzinfo=timezone.utc))
+    ('1970-01-01T00:00:00Z', '0001-02-03T00:00:00Z')
 
     Raises:
         ValueError: The time has no zone.
     """
     if time.tzinfo is None:
         raise ValueError(f"time {time.isoformat()} has no zone; pass an aware one")
-    return time.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # strftime writes years before 1000 with fewer than four digits.
+    return time.astimezone(timezone.utc).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
 def time_text(time: datetime | None) -> str | None:

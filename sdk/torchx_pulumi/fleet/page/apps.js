@@ -170,7 +170,8 @@ function showChoices() {
   for (const { key } of CHOICES) {
     const known = new Set([...records.values()].map(({ app }) => app[key]).filter(Boolean));
     const offered = new Set([...inputs[key].options].map((option) => option.value));
-    for (const value of [...known].sort()) if (!offered.has(value)) inputs[key].append(make("option", {}, value));
+    for (const value of [...known].sort())
+      if (!offered.has(value)) inputs[key].append(make("option", { value }, value));
   }
 }
 function showProblems(problems) {

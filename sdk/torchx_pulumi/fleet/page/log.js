@@ -6,6 +6,7 @@ const BLOCK_LINES = 100;
 const MOST_REPLICAS = 10000; // to choose from; those that an app lists are always offered
 const MOST_MERGED = 100; // replicas that are read for the log of all
 const AT_ONCE = 4;
+const REPLICA_MS = 20000; // for the lines of a replica; without them the others are shown
 const ALL = "*";
 const TIME = /^(\d{4}-\d\d-\d\dT[\d:]+(?:\.(\d+))?\S+) /;
 const NOTE = "# torchx-pulumi: ";
@@ -181,38 +182,51 @@ async function readAll(abort, following) {
   const known = new Map();
   for (;;) {
     const over = !following || ENDED.has(log.app.state);
-    const lines = [], left = [...names];
+    const lines = [], left = [...names], failures = [];
     let logs = 0;
     const next = async () => {
-      while (left.length) if (await readNew(left.shift(), tail, known, lines, abort.signal)) logs += 1;
+      while (left.length) {
+        const name = left.shift();
+        try {
+          await readNew(name, tail, known, lines, abort.signal);
+          logs += 1;
+        } catch (error) {
+          // One that has no log yet, or no pod, is no failure.
+          if (!error.status || error.status === 401) throw error;
+          if (![404, 409].includes(error.status)) failures.push({ name, error });
+        }
+      }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, next));
     if (log.abort !== abort) return "";
+    if (!logs && failures.length) throw failures[0].error;
     lines.sort((one, other) => (one.key < other.key ? -1 : one.key > other.key ? 1 : 0));
     for (const { time, name, text } of lines) addLine(`${logInput("times").checked ? `${time} ` : ""}${name}: ${text}`);
     log.failures = 0;
-    const which = `${logs} of ${all.length} replicas`;
+    const why = failures.length ? `; ${failures[0].name}: ${failures[0].error.message}` : "";
+    const which = `${logs} of ${all.length} replicas${why}`;
     if (over) return `End of the logs of ${which}`;
     logState(`Following ${which}`);
     await new Promise((resolve) => { log.timer = setTimeout(resolve, Math.max(3000, 100 * names.length)); });
   }
 }
-// Add the lines of a replica that are not known yet; return whether it has a log.
+// Add the lines of a replica that are not known yet.
 async function readNew(name, tail, known, lines, signal) {
   const [role, replica] = splitReplica(name);
   const last = known.get(name) || { key: "", time: "", count: 0 };
   const query = new URLSearchParams({ role, replica, ...(last.time ? { since: last.time } : { tail }) });
+  const late = AbortSignal.timeout(REPLICA_MS);
   let text;
   try {
-    text = await (await request(`apps/${log.id}/logs?${query}`, { signal })).text();
+    text = await (await request(`apps/${log.id}/logs?${query}`, { signal: AbortSignal.any([signal, late]) })).text();
   } catch (error) {
-    if ([403, 404, 409].includes(error.status)) return false;
-    throw error;
+    throw late.aborted && !signal.aborted ? new RequestError(503, "it does not answer") : error;
   }
   let mark = { ...last, count: 0 }; // time of a line, its key for comparing, and how many lines have it
   for (const line of text.split("\n")) {
     if (!line || line.startsWith(NOTE)) continue;
-    const stamp = TIME.exec(line); // A part of a line has none.
+    const found = TIME.exec(line); // A part of a line has none.
+    const stamp = found && !Number.isNaN(Date.parse(found[1])) ? found : null;
     const time = stamp ? stamp[1] : mark.time;
     const key = stamp ? new Date(time).toISOString().slice(0, 19) + (stamp[2] || "").padEnd(9, "0") : mark.key;
     mark = { key, time, count: mark.key === key ? mark.count + 1 : 1 };
@@ -220,7 +234,6 @@ async function readNew(name, tail, known, lines, signal) {
     lines.push({ key, time, name, text: stamp ? line.slice(time.length + 1) : line });
     known.set(name, mark);
   }
-  return true;
 }
 
 // Replace the options of a selection and keep its value, if it is still offered.

@@ -8,7 +8,8 @@ function facts(pairs) {
   return list;
 }
 function diagnosis(item) {
-  const objects = (item.objects || []).map((o) => [o.kind, [o.namespace, o.name].filter(Boolean).join("/")].join(" "));
+  const objects = [item.objects].flat().filter(Boolean)
+    .map((o) => [o.kind, [o.namespace, o.name].filter(Boolean).join("/")].join(" "));
   return make("div", { class: "diagnosis" },
     make("strong", {}, `${item.reason || "Unknown"}: ${item.summary || ""}`),
     item.detail ? make("p", {}, item.detail) : "",

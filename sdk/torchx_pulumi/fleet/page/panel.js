@@ -12,7 +12,10 @@ function remark(text) {
   element.textContent = text;
 }
 function route() {
-  const [id, tab] = location.hash.slice(1).split("/").map(decodeURIComponent);
+  let [id, tab] = location.hash.slice(1).split("/");
+  try {
+    id = decodeURIComponent(id);
+  } catch { /* No app has such an id, which is said. */ }
   if (!id) return panel.open ? panel.close() : undefined;
   if (shown.id !== id) reset(id);
   selectTab(page.version && tabs.some((item) => item.id === `tab-${tab}`) ? tab : "overview");

@@ -55,9 +55,9 @@ function timeline(app, run) {
   const from = queued ?? started;
   if (from === null) return "";
   const finished = ended || lost ? time("finished_at") ?? time("observed_at") : null;
-  const to = Math.max(finished ?? 1000 * secondsSince(0), from + 1000);
+  const until = finished ?? 1000 * secondsSince(0), to = Math.max(until, from + 1000);
   const ran = app.state === "RUNNING" ? "runs for" : "ran";
-  const took = started !== null && (ended || app.state === "RUNNING") ? `${ran} ${between(started, to)}` : "";
+  const took = started !== null && (ended && finished !== null || app.state === "RUNNING") ? `${ran} ${between(started, until)}` : "";
   const moments = [];
   const moment = (name, at, more) =>
     moments.push(make("li", {}, make("b", {}, name), " ", when(new Date(at).toISOString()), more ? `, ${more}` : ""));
@@ -67,7 +67,7 @@ function timeline(app, run) {
     for (const { number, from: begin, to: end, failed } of attempts)
       moment(`Attempt ${number}`, begin,
         end === null ? "" : `${failed ? "failed" : "ended"} after ${between(begin, end)}`);
-  if (ended) moment(app.state === "CANCELLED" ? "Cancelled" : "Ended", to, "");
+  if (ended && finished !== null) moment(app.state === "CANCELLED" ? "Cancelled" : "Ended", finished, "");
   const place = (at) => 100 * Math.min(Math.max((at - from) / (to - from), 0), 1);
   const bar = (lane, begin, end, state) => draw("rect", { class: `fill ${state}`, x: `${place(begin)}%`, y: lane * 10,
     width: `${Math.max(place(end) - place(begin), 0.4)}%`, height: lane ? 6 : 10, rx: 2 });

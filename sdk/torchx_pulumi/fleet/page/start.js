@@ -21,13 +21,18 @@ function saveFilters() {
   history.replaceState(null, "", `${location.pathname}${query}${location.hash}`);
 }
 function restoreFilters() {
-  const unknown = [];
+  const unknown = [], used = new Set();
   for (const [name, value] of new URLSearchParams(location.search)) {
     const input = Object.hasOwn(inputs, name) ? inputs[name] : null, state = value.toUpperCase();
+    if (used.has(name)) {
+      unknown.push(`${name}=${value}`);
+      continue;
+    }
+    used.add(name);
     if (input) input.value = value;
     // There may be apps of a queue or a user again.
     if (CHOICES.some(({ key }) => key === name) && input.value !== value) {
-      input.append(make("option", {}, value));
+      input.append(make("option", { value }, value));
       input.value = value;
     }
     if (name === "state" && state === "ACTIVE") shownState = "active";

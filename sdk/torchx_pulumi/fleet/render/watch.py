@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,8 @@ class TableView:
     """Time after which it is shown again without a change, so that ages are current."""
 
     def __init__(self, file: TextIO) -> None:
-        self._console = Console(file=file, highlight=False)
+        # Whoever makes this view knows that there is a terminal; variables such as FORCE_COLOR may say otherwise.
+        self._console = Console(file=file, highlight=False, force_terminal=True)
         self._live = Live(
             console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
@@ -42,6 +44,8 @@ class TableView:
         ended = sum(row.state.terminal for row in fleet.rows)
         apps = "1 app" if len(fleet.rows) == 1 else f"{len(fleet.rows)} apps"
         foot = f"{clock}  {apps}, of which {len(fleet.rows) - ended} not ended; Ctrl-C ends the watch"
+        # The console takes COLUMNS=0 for a width.
+        self._console.size = shutil.get_terminal_size()
         self._live.start()
         self._live.update(screen(fleet, [*self._notes, *notes, foot], *self._console.size), refresh=True)
 

@@ -53,7 +53,7 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env={**env, "TERM": "xterm"},
+            env={"TERM": "xterm", **env},
             start_new_session=True,
             preexec_fn=_begin_on_terminal,
         )
@@ -103,7 +103,7 @@ class Terminal:
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    dropped = ("PULUMI_BACKEND_URL", "COLUMNS", "LINES", "KUBECONFIG")
+    dropped = ("PULUMI_BACKEND_URL", "COLUMNS", "LINES", "KUBECONFIG", "TERM")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     return {**kept, "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path), "TZ": "UTC"}
 
@@ -119,10 +119,9 @@ def folder(tmp_path: Path) -> Path:
 def open_terminal(folder: Path, env: dict[str, str]) -> Iterator[Callable[..., Terminal]]:
     made: list[Terminal] = []
 
-    def start(*words: str, size: tuple[int, int] = (100, 12)) -> Terminal:
-        made.append(
-            Terminal(["fleet", "--watch", "--offline", "--backend", f"file://{folder}", *words], env, size=size)
-        )
+    def start(*words: str, size: tuple[int, int] = (100, 12), **variables: str) -> Terminal:
+        command = ["fleet", "--watch", "--offline", "--backend", f"file://{folder}", *words]
+        made.append(Terminal(command, {**env, **variables}, size=size))
         return made[-1]
 
     yield start
@@ -171,6 +170,17 @@ def test_a_table_follows_the_size_of_its_terminal(open_terminal: Callable[..., T
     lines = terminal.wait(r"\x1b\[HAPP[^\x1b]*team:a9 [^\x1b]*\x1b").rpartition(HOME)[2].split("\r\n")
     assert sum(text.startswith("team:") for text in lines) == 20
     assert max(map(len, lines[:-1])) == 40
+
+
+@pytest.mark.parametrize("variables", [{"COLUMNS": "0", "LINES": "0"}, {"FORCE_COLOR": ""}, {"TTY_COMPATIBLE": "0"}])
+def test_variables_about_terminals_do_not_hide_the_table(
+    variables: dict[str, str], open_terminal: Callable[..., Terminal]
+) -> None:
+    assert "team:a0" in open_terminal(**variables).wait("Ctrl-C ends the watch")
+
+
+def test_a_terminal_that_is_not_known_gets_lines(open_terminal: Callable[..., Terminal]) -> None:
+    assert ENTER not in open_terminal(TERM="unknown").wait("team:a19 RUNNING")
 
 
 def test_sigterm_ends_a_watch_and_restores_the_terminal(open_terminal: Callable[..., Terminal]) -> None:
