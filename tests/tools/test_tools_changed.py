@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import TOOL_TESTS
+
 SCRIPT = Path(__file__).resolve().parents[2] / ".ci" / "tools-changed"
+
+TESTS = [name if name.endswith(".py") else f"{name}/test_one.py" for name in TOOL_TESTS]
+"""Tests that are left out."""
 
 
 def git(repository: Path, *words: str) -> str:
@@ -19,7 +24,7 @@ def git(repository: Path, *words: str) -> str:
 
 
 def commit(repository: Path, name: str) -> str:
-    (repository / name).parent.mkdir(exist_ok=True)
+    (repository / name).parent.mkdir(parents=True, exist_ok=True)
     (repository / name).write_text("changed\n")
     git(repository, "add", name)
     git(repository, "commit", "-m", name)
@@ -46,7 +51,10 @@ def ask(clone: Path, **variables: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize(("name", "code"), [("sdk/one.py", 1), ("tools/one.py", 0), ("requirements/dev.txt", 0)])
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("sdk/one.py", 1), ("tools/one.py", 0), ("requirements/dev.txt", 0), *((f"tests/{name}", 0) for name in TESTS)],
+)
 def test_a_commit_is_compared_with_the_default_branch_of_the_remote(clone: Path, name: str, code: int) -> None:
     base = git(clone, "rev-parse", "HEAD")
     commit(clone, name)
@@ -77,3 +85,11 @@ def test_without_a_known_base_the_tests_run(clone: Path, variables: dict[str, st
     if variables:
         commit(clone, "sdk/one.py")
     assert ask(clone, **variables) == (0, "the base commit is unknown\n")
+
+
+def test_without_the_files_of_the_base_the_tests_run(clone: Path) -> None:
+    base = git(clone, "rev-parse", "HEAD")
+    commit(clone, "sdk/one.py")
+    tree = git(clone, "rev-parse", f"{base}^{{tree}}")
+    (clone / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    assert ask(clone) == (0, f"git cannot compare them with {base[:12]}\n")

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Command = Callable[[argparse.Namespace], int]
 
+EXIT_FAILED = 2
+"""Exit code if an app could not be deleted, as after every other error."""
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -90,21 +93,21 @@ def resume_command(arguments: argparse.Namespace) -> int:
 
 
 def delete_command(arguments: argparse.Namespace) -> int:
-    """Delete apps, one after the other. An error of one is reported at the end and does not keep the others.
+    """Delete apps, one after the other. An error of one does not keep the others.
 
     Raises:
-        TorchxPulumiError: A handle is wrong, and nothing was deleted; or an app could not be deleted.
+        InvalidJobError: A handle is wrong, and nothing was deleted.
     """
     targets: list[tuple[PulumiScheduler, str]] = []
     problems: list[Problem] = []
-    errors: list[str] = []
+    failed = False
     for handle in dict.fromkeys(arguments.handle):
         try:
             targets.append(_scheduler(arguments, handle))
         except InvalidJobError as error:
             problems += error.problems
     if problems:
-        raise invalid_arguments(*problems)
+        raise invalid_arguments(*dict.fromkeys(problems))
     for scheduler, app_id in targets:
         try:
             known = scheduler.exists(app_id)
@@ -112,12 +115,12 @@ def delete_command(arguments: argparse.Namespace) -> int:
                 app_id, forget_unreachable=arguments.forget_unreachable, take_over=arguments.take_over, progress=_say
             )
         except TorchxPulumiError as error:
-            errors.append(str(error))
+            # Now: the next one may take long, and may be interrupted.
+            _say(f"torchx-pulumi: {error}")
+            failed = True
             continue
         _say(f"{app_id}: deleted" if known else f"app {app_id!r} not found; nothing to delete")
-    if errors:
-        raise TorchxPulumiError("\n".join(errors))
-    return 0
+    return EXIT_FAILED if failed else 0
 
 
 def log_command(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 Two jobs that render the same have one hash, however they are written down. A later release may render another
 manifest, and with it another hash; a recorded run whose fields are unchanged stays the same run all the same
-(`relaunch.change.decide`), and keeps the hash that it was recorded with.
+(`runs.decision.decide`), and keeps the hash that it was recorded with.
 """
 
 from __future__ import annotations

@@ -139,6 +139,24 @@ def test_resume_lets_an_aborted_job_run_again(world: World, submit: Callable[...
     assert (entry.requested.action, entry.requested.counter) == (RequestedAction.RESUME, 2)
 
 
+def test_a_job_that_is_being_aborted_is_not_asked_twice_and_can_be_resumed(
+    world: World, submit: Callable[..., str]
+) -> None:
+    app_id = submit()
+    scheduler = world.scheduler()
+    world.phase(app_id, "Running")
+    scheduler.cancel(app_id)
+    world.phase(app_id, "Aborting")
+    world.cluster.denied.update(ORDERS)
+    scheduler.cancel(app_id)
+    world.cluster.denied.clear()
+    scheduler.resume(app_id)
+    entry = RunIndex().find(app_id, "volcano")
+    assert entry is not None
+    assert entry.requested is not None
+    assert entry.requested.action is RequestedAction.RESUME
+
+
 def test_resume_of_mcad_says_that_it_cannot(world: World, submit: Callable[..., str]) -> None:
     app_id = submit("mcad")
     world.scheduler("mcad").cancel(app_id)

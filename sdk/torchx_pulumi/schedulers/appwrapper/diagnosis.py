@@ -109,6 +109,9 @@ def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str:
         start = "suspended; set suspend to false to run it" if wrapper.reason is Reason.SUSPENDED else "about to start"
         own = f"waiting for Kueue's queue {queue!r} to admit the job" if queue is not None else start
     replicas = evidence.status.replicas
+    if evidence.status.reason is Reason.STARTING:
+        # MCAD looks every 5 s: its phase may be older than its pods.
+        own = f"its pods have nodes; {_reported(wrapper)}"
     statements: list[str] = []
     for _, text in find_waits(wrapper, evidence.status.reason, replicas, evidence.pod_groups, evidence.events):
         if not any(text in other or other in text for other in statements):
@@ -141,7 +144,7 @@ def find_waits(
         if phase in ("Pending", "PreScheduling", "Unknown", "Failed"):
             text = f"PodGroup {text_at(pod_group, 'metadata', 'name') or '?'} is {phase}"
             placement.append((Reason.UNSCHEDULABLE, text))
-    are_placed = bool(replicas) and len(placed_pods(replicas)) == len(replicas)
+    are_placed = all_placed(replicas)
     # What MCAD and its coscheduler said before the pods had a node stays in their objects for a while.
     found += [wait for wait in placement if not (are_placed and wait[0] in BEFORE_PLACEMENT)]
     for word, message in _warnings(events, replicas):
@@ -159,13 +162,17 @@ def placed_pods(replicas: Sequence[ReplicaStatus]) -> set[str | None]:
     return {one.pod for one in replicas if one.node and one.state in goes_on and one.reason is not Reason.STOPPING}
 
 
+def all_placed(replicas: Sequence[ReplicaStatus]) -> bool:
+    """Return whether each replica has a pod that has a node and goes on."""
+    return bool(replicas) and len(placed_pods(replicas)) == len(replicas)
+
+
 def _warnings(events: Sequence[Observed], replicas: Sequence[ReplicaStatus]) -> Iterable[tuple[str, str]]:
     """Return the most specific warning of each kind among the events, the newest kind first.
 
     Failures to place a pod that has a node now are left out.
     """
-    placed = placed_pods(replicas)
-    are_placed = bool(replicas) and len(placed) == len(replicas)
+    placed, are_placed = placed_pods(replicas), all_placed(replicas)
     warnings = [
         event
         for event in events

@@ -14,7 +14,12 @@ from collections.abc import Iterable, Sequence
 from torchx_pulumi.model.object_fields import is_being_deleted, mapping_at, text_at, time_at
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STUCK, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.schedulers.appwrapper.diagnosis import find_waits, placed_pods
+from torchx_pulumi.schedulers.appwrapper.diagnosis import (
+    BEFORE_PLACEMENT,
+    all_placed,
+    find_waits,
+    placed_pods,
+)
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, read_app_wrapper
 from torchx_pulumi.schedulers.pods.status import (
     Outcome,
@@ -51,6 +56,8 @@ def read_mcad(
     state, reason = _read_outcome(wrapper, replicas, None if pods is None else len(found), going=going)
     if state in (JobState.PENDING, JobState.SUBMITTED) and reason is not Reason.SUSPENDED:
         waits = find_waits(wrapper, reason, replicas, list(pod_groups), list(events))
+        if wrapper.ends_by_pods and reason in BEFORE_PLACEMENT and all_placed(replicas):
+            reason = Reason.STARTING
         reason = next((found_reason for found_reason, _ in waits), reason)
     if going and state is not JobState.UNKNOWN and not state.terminal:
         reason = Reason.STOPPING

@@ -211,8 +211,12 @@ def test_what_was_said_before_pods_had_a_node_is_no_reason_any_more() -> None:
     # Of one of two pods, only what was said about it is old.
     status = read_mcad(mcad(), [placed[0], unschedulable("trainer-1", "no gpu")], [], about[:1])
     assert (status.reason, "Insufficient" in status.message) == (Reason.UNSCHEDULABLE, False)
-    # A requeued AppWrapper whose pods end waits in the queue again.
+    # Pods that run already, while MCAD has not looked again.
     running = [pod("trainer-0"), pod("trainer-1")]
+    status = read_mcad(wrapper, running, groups, about)
+    assert (status.state, status.reason, status.diagnoses) == (JobState.PENDING, Reason.STARTING, ())
+    assert status.message == "its pods have nodes; MCAD's controller reports 'Pending'"
+    # A requeued AppWrapper whose pods end waits in the queue again.
     ending = [{**each, "metadata": {**each["metadata"], "deletionTimestamp": ENDED}} for each in running]
     assert "Insufficient resources" in read_mcad(wrapper, ending).message
 
