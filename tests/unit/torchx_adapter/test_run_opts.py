@@ -12,12 +12,12 @@ from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi.torchx_adapter.run_opts import (
     LAUNCH_NAMES,
-    run_options,
     scheduler_options,
     workspace_options,
 )
 
 from .conftest import CONFIG, World, app, role
+from .run_options import run_options
 
 SEED = {
     "volcano": {

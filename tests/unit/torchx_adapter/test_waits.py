@@ -75,7 +75,7 @@ def test_a_wait_for_a_job_that_its_time_to_live_removed_ends(
         assert str(runner.status(handle(app_id)).state) == "RUNNING"  # type: ignore[union-attr]
     world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     words = "last seen RUNNING" if seen else "its state was never seen"
-    with pytest.raises(ClusterError, match=f"its objects are gone from the cluster; {words}.*how it ended is not"):
+    with pytest.raises(ClusterError, match=f"its objects are gone from the cluster; {words}.*its end is unknown"):
         runner.wait(handle(app_id), wait_interval=0)
     assert clock.passed <= GONE_S + 3
 

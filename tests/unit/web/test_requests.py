@@ -363,7 +363,7 @@ DOCUMENTED = {
     "open streams": [f"{limits.STREAMS}"],
     "logs that are read": [f"{limits.LOGS}"],
     "first line and headers": [f"{limits.HEAD_BYTES >> 10} KiB"],
-    "form of the login;": [f"{limits.BODY_BYTES >> 10} KiB"],
+    "form of the login, ": [f"{limits.BODY_BYTES >> 10} KiB"],
     "time for a request,": [f"{limits.HEAD_S:g} s"],
     "time for the form": [f"{limits.BODY_S:g} s"],
     "time in which a client has to take": [f"{limits.PART_BYTES >> 10} KiB", f"{limits.SEND_S:g} s"],
