@@ -423,7 +423,6 @@ def test_a_replacement_says_what_the_deletion_of_the_last_run_waits_for(
     with cluster_for_tests(cluster()):
         job = engine.run(lambda: VolcanoTrainingJob("train", args()))
     live, *_ = remember_all(engine, job)
-    live["metadata"]["deletionTimestamp"] = "2026-01-01T10:00:00Z"
     meta = {"namespace": "default", "labels": {"volcano.sh/job-name": live["metadata"]["name"]}}
     meta |= {"name": "train-0", "deletionGracePeriodSeconds": 30}
     one = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}, "status": {}}
@@ -433,14 +432,20 @@ def test_a_replacement_says_what_the_deletion_of_the_last_run_waits_for(
 
     def slow(made: pulumi.runtime.MockResourceArgs) -> Any:
         """Create the next job object when the deletion has said what it waits for."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + (10 if "deletionTimestamp" in live["metadata"] else 2)
         while made.typ == JOB and not any("so far" in line for line in said) and time.monotonic() < end:
             time.sleep(0.05)
         return answer(made)
 
     monkeypatch.setattr(engine.mocks, "new_resource", slow)
+    changed = args(role={"image": "app:2"}, on_running_change="replace")
     with cluster_for_tests(cluster(live, one)):
-        engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"}, on_running_change="replace")))
+        # The engine has not asked for the deletion yet.
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert not [line for line in said if "so far" in line]
+    live["metadata"]["deletionTimestamp"] = "2026-01-01T10:00:00Z"
+    with cluster_for_tests(cluster(live, one)):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
     (line,) = [line for line in said if "so far" in line]
     assert line.startswith(f"deleting Job default/{live['metadata']['name']}, 1 s so far: waiting for 1 pod to end")
 

@@ -84,6 +84,20 @@ def test_a_deletion_that_broke_off_is_finished_by_the_next_one(make_order: Calla
     assert lab.there() == set()
 
 
+def test_an_object_that_was_made_again_meanwhile_is_left_alone(make_order: Callable[..., Any]) -> None:
+    lab = Lab(make_order)
+    delete = lab.cluster.delete
+
+    def late(kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
+        if kind == VOLCANO_POD_GROUP:
+            lab.change(kind, name, uid="of-the-next-one")
+        return delete(kind, namespace, name, uid=uid)
+
+    lab.cluster.delete = late  # type: ignore[assignment, method-assign]
+    lab.delete()
+    assert lab.there() == {(VOLCANO_POD_GROUP, "train-1")}
+
+
 def test_another_launchs_gang_of_that_name_is_left_alone(make_order: Callable[..., Any]) -> None:
     lab = Lab(make_order)
     lab.entry = replace(lab.entry, launch="another")
