@@ -15,6 +15,7 @@ from torchx_pulumi.stack_state import cli
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob, failures_deferred
 from torchx_pulumi_components.cluster_access import cluster_for_tests
+from torchx_pulumi_components.resources import STORED_POD_FIELDS
 from torchx_pulumi_components.run_objects import refreshes_first
 
 from tests.doc_blocks import block
@@ -383,9 +384,19 @@ def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(engine: Any, gang
     names = sorted((item.typ, item.name) for item in engine.mocks.resources)
     objects = {item.name: item.inputs["metadata"] for item in engine.mocks.resources if "metadata" in item.inputs}
     live = remember_all(engine, job)
+    kept: dict[str, Any] = {}
+
+    def note(registered: pulumi.ResourceTransformationArgs) -> None:
+        if registered.type_.startswith("kubernetes:"):
+            kept[registered.name] = registered.opts.ignore_changes
+
+    opts = pulumi.ResourceOptions(transformations=[note])
     with cluster_for_tests(cluster(ML, queue("other"), *live)):
         changed = {**first, **change, "on_running_change": "ignore"}
-        job = engine.run(lambda: VolcanoTrainingJob("train", changed))  # type: ignore[arg-type]
+        job = engine.run(lambda: VolcanoTrainingJob("train", changed, opts))  # type: ignore[arg-type]
+    # The engine takes no change of what the run has.
+    assert kept.pop("train") == ["metadata", "spec"]
+    assert all(fields == list(STORED_POD_FIELDS) for fields in kept.values())
     assert sorted((item.typ, item.name) for item in engine.mocks.resources) == names
     for item in engine.mocks.resources:
         if "metadata" in item.inputs:
