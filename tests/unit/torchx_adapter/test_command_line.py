@@ -163,8 +163,9 @@ def test_delete_takes_several_handles_and_an_error_of_one_keeps_no_other(
     world.driver.locked[places[1]] = ["somebody"]
     assert world.command(["delete", *handles, handles[0]]) == 2
     assert [*world.driver.stacks] == [places[1]]
-    said = [line for line in capsys.readouterr().err.splitlines() if ": deleted" in line or "torchx-pulumi: " in line]
-    assert [line.startswith("torchx-pulumi: ") for line in said] == [False, True, False]
+    lines = capsys.readouterr().err.splitlines()
+    ends = [line for line in lines if ": deleted" in line or line.startswith("torchx-pulumi: ")]
+    assert [line.startswith("torchx-pulumi: ") for line in ends] == [False, True, False]
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,7 +57,7 @@ def test_cancel_leaves_what_has_ended(world: World, submit: Callable[..., str]) 
     assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
 
 
-ORDERS = [
+ORDERS: list[Any] = [
     ("create", VOLCANO_COMMAND),
     ("patch", VOLCANO_JOB, "status"),
     ("update", VOLCANO_JOB, "status"),
