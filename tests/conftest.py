@@ -28,7 +28,7 @@ settings.register_profile(
 settings.load_profile("steady")
 
 TOOL_TESTS = ("tools", "contract/provider", "e2e/test_local_cluster.py")
-"""Tests of the tools and of the stand-in provider. A change of the product cannot break them."""
+"""Tests of the tools and of the stand-in provider. What the tools use of the product has tests elsewhere."""
 
 collect_ignore = list(TOOL_TESTS) if os.environ.get("TORCHX_PULUMI_TOOL_TESTS") == "no" else []
 
