@@ -1084,6 +1084,19 @@ def test_a_deployment_waits_as_far_as_it_was_asked_to(engine: Any, phase: str, g
             engine.run(program)
 
 
+def test_outputs_have_what_a_wait_has_seen_last(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    live = remember(engine)
+    there = cluster(live)
+    # The job ends when the plan has been made.
+    ended = {**live, "status": {"state": {"phase": "Failed"}}}
+    monkeypatch.setattr(pulumi.log, "info", lambda *_, **__: there.put(ended))
+    with cluster_for_tests(there), failures_deferred() as failures:
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(wait_for="completed", timeout_s=20)))
+    assert (engine.value(job.observed)["phase"], len(failures)) == ("Failed", 1)
+
+
 @pytest.mark.parametrize("words", ["--x", True, 3, {"a": "b"}, None, [None], [["--x"]]])
 def test_arguments_of_a_plugin_that_are_no_list_of_texts_are_refused(engine: Any, words: Any) -> None:
     with pytest.raises(pulumi.RunError) as refused:
