@@ -145,6 +145,18 @@ def test_what_is_not_known_is_said_and_many_problems_are_behind_a_button(page: P
     expect(page.locator("#empty")).to_have_text("There are no apps.")
 
 
+def test_times_of_several_clocks_are_shown_as_they_are(page: Page, tmp_path: Path) -> None:
+    hours = {"queued_at": 12, "started_at": 11, "finished_at": 10}
+    times = {name: f"2026-01-02T{hour}:00:00Z" for name, hour in hours.items()}
+    write_stack(tmp_path, "a", checkpoint(output("a", observed={"state": "FAILED", **times})))
+    file = tmp_path / "fleet.html"
+    assert main(["fleet", "--offline", "--backend", f"file://{tmp_path}", "--html", str(file)]) == 0
+    page.goto(f"{file.as_uri()}#torchx%2Fa")
+    expect(page.locator(".timeline svg")).to_have_attribute("aria-label", "Timeline: waited 0s, ran 0s")
+    shown_times = page.locator(".moments time").evaluate_all("(all) => all.map((each) => each.dateTime.slice(11, 13))")
+    assert shown_times == ["12", "11", "10"]
+
+
 def test_text_of_an_app_is_never_markup(page: Page, address: str) -> None:
     page.goto(f"{address}#torchx%2Fs4")
     expect(page.locator("#panel")).to_be_visible()
