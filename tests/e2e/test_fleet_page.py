@@ -181,6 +181,26 @@ def test_it_is_read_on_a_phone_without_scrolling_sideways(browser: Browser, addr
     phone.close()
 
 
+@pytest.mark.parametrize("width", [320, 1000, 1130, 1200, 1280])
+def test_long_names_and_an_old_page_do_not_scroll_sideways(page: Page, tmp_path: Path, width: int) -> None:
+    declared = {"created_by": "firstname.lastname@company.example.com"}
+    app = {"queue": "research-large-models-eu-west", "name": "n" * 60}
+    stack = output(
+        "n" * 60, declared=declared, app=app, observed={"reason": "ContainerCannotRun", "message": "m " * 99}
+    )
+    for role in (*stack["declared"]["roles"], *stack["observed"]["roles"]):
+        role["name"] = "r" * 60
+    write_stack(tmp_path, "a", checkpoint(stack))
+    file = tmp_path / "fleet.html"
+    assert main(["fleet", "--offline", "--backend", f"file://{tmp_path}", "--html", str(file)]) == 0
+    file.write_text(file.read_text().replace('"read_at":"20', '"read_at":"19'))
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{file.as_uri()}#torchx%2Fa")
+    expect(page.locator("#connection")).to_contain_text("ago when this page was opened")
+    for element in ("document.documentElement", "panel", "document.getElementById('view-overview')"):
+        assert page.evaluate(f"(({{ scrollWidth, clientWidth }}) => scrollWidth - clientWidth)({element})") <= 0
+
+
 def test_it_is_light_or_dark_as_the_reader_prefers_with_enough_contrast(
     page: Page, address: str, tmp_path: Path
 ) -> None:
