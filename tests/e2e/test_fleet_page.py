@@ -145,6 +145,18 @@ def test_what_is_not_known_is_said_and_many_problems_are_behind_a_button(page: P
     expect(page.locator("#empty")).to_have_text("There are no apps.")
 
 
+def test_times_of_several_clocks_are_shown_as_they_are(page: Page, tmp_path: Path) -> None:
+    hours = {"queued_at": 12, "started_at": 11, "finished_at": 10}
+    times = {name: f"2026-01-02T{hour}:00:00Z" for name, hour in hours.items()}
+    write_stack(tmp_path, "a", checkpoint(output("a", observed={"state": "FAILED", **times})))
+    file = tmp_path / "fleet.html"
+    assert main(["fleet", "--offline", "--backend", f"file://{tmp_path}", "--html", str(file)]) == 0
+    page.goto(f"{file.as_uri()}#torchx%2Fa")
+    expect(page.locator(".timeline svg")).to_have_attribute("aria-label", "Timeline: waited 0s, ran 0s")
+    shown_times = page.locator(".moments time").evaluate_all("(all) => all.map((each) => each.dateTime.slice(11, 13))")
+    assert shown_times == ["12", "11", "10"]
+
+
 def test_text_of_an_app_is_never_markup(page: Page, address: str) -> None:
     page.goto(f"{address}#torchx%2Fs4")
     expect(page.locator("#panel")).to_be_visible()
@@ -167,6 +179,26 @@ def test_it_is_read_on_a_phone_without_scrolling_sideways(browser: Browser, addr
         "getComputedStyle(document.querySelector('#apps td[data-label=Queue]'), '::before').content"
     )
     phone.close()
+
+
+@pytest.mark.parametrize("width", [320, 1000, 1130, 1200, 1280])
+def test_long_names_and_an_old_page_do_not_scroll_sideways(page: Page, tmp_path: Path, width: int) -> None:
+    declared = {"created_by": "firstname.lastname@company.example.com"}
+    app = {"queue": "research-large-models-eu-west", "name": "n" * 60}
+    stack = output(
+        "n" * 60, declared=declared, app=app, observed={"reason": "ContainerCannotRun", "message": "m " * 99}
+    )
+    for role in (*stack["declared"]["roles"], *stack["observed"]["roles"]):
+        role["name"] = "r" * 60
+    write_stack(tmp_path, "a", checkpoint(stack))
+    file = tmp_path / "fleet.html"
+    assert main(["fleet", "--offline", "--backend", f"file://{tmp_path}", "--html", str(file)]) == 0
+    file.write_text(file.read_text().replace('"read_at":"20', '"read_at":"19'))
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{file.as_uri()}#torchx%2Fa")
+    expect(page.locator("#connection")).to_contain_text("ago when this page was opened")
+    for element in ("document.documentElement", "panel", "document.getElementById('view-overview')"):
+        assert page.evaluate(f"(({{ scrollWidth, clientWidth }}) => scrollWidth - clientWidth)({element})") <= 0
 
 
 def test_it_is_light_or_dark_as_the_reader_prefers_with_enough_contrast(

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver]
     except SystemExit as exit_:  # argparse ends the process, which a caller of this function does not expect
         return exit_.code if isinstance(exit_.code, int) else EXIT_INVALID
     arguments.make_driver = make_driver or _no_driver
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper):
         # A name may hold a letter that the encoding of the output does not have.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -57,7 +57,8 @@ function timeline(app, run) {
   const finished = ended || lost ? time("finished_at") ?? time("observed_at") : null;
   const until = finished ?? 1000 * secondsSince(0), to = Math.max(until, from + 1000);
   const ran = app.state === "RUNNING" ? "runs for" : "ran";
-  const took = started !== null && (ended && finished !== null || app.state === "RUNNING") ? `${ran} ${between(started, until)}` : "";
+  const isKnown = app.state === "RUNNING" || (ended && finished !== null);
+  const took = started !== null && isKnown ? `${ran} ${between(started, until)}` : "";
   const moments = [];
   const moment = (name, at, more) =>
     moments.push(make("li", {}, make("b", {}, name), " ", when(new Date(at).toISOString()), more ? `, ${more}` : ""));
@@ -77,8 +78,8 @@ function timeline(app, run) {
     for (const [lane, { from: begin, to: end, failed }] of attempts.entries())
       bars.push(bar(lane + 1.4, begin, end ?? to, end === null ? "RUNNING" : failed ? "FAILED" : "SUCCEEDED"));
   const height = attempts.length > 1 ? attempts.length * 10 + 20 : 10;
-  const parts = [started === null ? `waits for ${between(from, to)}` : `waited ${between(from, started)}`,
-    took, attempts.length > 1 ? `${attempts.length} attempts` : ""];
+  const waited = `${started === null && !ended ? "waits for" : "waited"} ${between(from, started ?? to)}`;
+  const parts = [waited, took, attempts.length > 1 ? `${attempts.length} attempts` : ""];
   return make("figure", { class: "timeline" },
     picture(`Timeline: ${parts.filter(Boolean).join(", ")}`, { width: "100%", height }, ...bars),
     make("ol", { class: "moments" }, ...moments));

@@ -54,10 +54,10 @@ function filterAgain() {
 }
 
 document.getElementById("where").textContent = `Read from ${page.backends.join(", ")}`;
-const minutes = Math.floor((Date.now() - Date.parse(page.read_at)) / 60000);
+const seconds = (Date.now() - Date.parse(page.read_at)) / 1000;
 document.getElementById("connection").append("read ",
   make("time", { datetime: page.read_at, title: page.read_at }, localTime(page.read_at)),
-  !page.version && minutes >= 1 ? `, ${minutes} min ago when this page was opened` : "");
+  !page.version && seconds >= 60 ? `, ${age(seconds)} ago when this page was opened` : "");
 takeFrame({ ...page, whole: true, gone: [] });
 restoreFilters();
 watchers.frame.push(takeFrame, panelFrame);

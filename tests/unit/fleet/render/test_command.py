@@ -47,15 +47,16 @@ def test_every_view_is_printed(backend: str, tmp_path: Path, capsys: pytest.Capt
     assert [path.name for path in tmp_path.iterdir() if "page" in path.name] == ["page.html"]
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8:surrogateescape"])
 @pytest.mark.parametrize("view", ["--prometheus", "--json", "--html=-", "--offline"])
-def test_letters_that_the_output_cannot_encode_are_escaped(view: str, tmp_path: Path) -> None:
+def test_letters_that_the_output_cannot_encode_are_escaped(view: str, encoding: str, tmp_path: Path) -> None:
     write_stack(
         tmp_path, "a", checkpoint(output("a", observed={"message": "日本\ud800"}, declared={"created_by": "é"}))
     )
     program = "import sys; from torchx_pulumi.cli.main import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", program, "fleet", "--backend", f"file://{tmp_path}", view],
-        env={**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "60"},
+        env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "60"},
         capture_output=True,
         check=False,
     )
