@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.controller.settings import ControllerTiming
 from torchx_pulumi.kube import KubernetesCluster
 
 from tests.e2e.cluster_watch import ClusterWatch, Server
@@ -363,15 +364,18 @@ class Delay:
 def delays_of(fleet: Fleet, stacks: StackWatch, downs: list[tuple[float, float]]) -> list[Delay]:
     """Return the delay of each end until it is in its stack.
 
-    A launch or a cancellation that holds the lock of the stack until later counts as its beginning.
+    A launch or a cancellation that holds the lock of the stack until later counts as its beginning. After a lock that
+    it met, the controller leaves the stack alone for a while, which does not count.
     """
+    quiet_s = ControllerTiming().quiet_s
     found = []
     for app in fleet.apps:
         truth, versions = fleet.truth(app), stacks.versions(app.app_id)
         assert truth is not None
         at = next((written.at for written in versions if tells(written, truth)), None)
         if at is not None:
-            since = max(truth.at, app.commanded_at)
+            since, quiet_until = max(truth.at, app.commanded_at), app.commanded_at + quiet_s
+            since = quiet_until if since < quiet_until < at else since
             disturbed = any(killed < at and since < ready for killed, ready in downs)
             found.append(Delay(app=app.recipe.name, seconds=max(at - since, 0.0), disturbed=disturbed))
     return sorted(found, key=lambda delay: delay.seconds)

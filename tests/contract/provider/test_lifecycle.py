@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable
 
 import grpc
@@ -223,12 +224,13 @@ def test_deleting_what_is_gone_is_done(provider: Provider, api: Api) -> None:
 def test_an_object_may_be_orphaned_of_its_dependents(provider: Provider, api: Api) -> None:
     orphaning = {"pulumi.com/deletionPropagationPolicy": "orphan"}
     made = provider.create(urn(WIDGETS), widget(api.namespace, "owner", annotations=orphaning))
-    child = config_map(api.namespace, {})
-    uid = made.outputs["metadata"]["uid"]
-    child["metadata"]["ownerReferences"] = [
-        {"apiVersion": made.outputs["apiVersion"], "kind": "Widget", "name": "owner", "uid": uid}
-    ]
-    api.call("POST", api.path("configmaps"), child)
+    owner = {"apiVersion": made.outputs["apiVersion"], "kind": "Widget", "name": "owner"}
+    for name, uid in (("c", made.outputs["metadata"]["uid"]), ("stray", str(uuid.uuid4()))):
+        child = config_map(api.namespace, {}, name)
+        child["metadata"]["ownerReferences"] = [{**owner, "uid": uid}]
+        api.call("POST", api.path("configmaps"), child)
+    # The garbage collector orphans the dependents that it has seen: the first one, once it has collected the second.
+    wait_until(lambda: api.get(api.config_map("stray")) is None)
     provider.delete(made)
     time.sleep(1)
     assert api.get(api.config_map("c")) is not None
