@@ -49,8 +49,8 @@ for name in sys.argv[1:]:
 
 
 def test_modules_import_alone() -> None:
-    """Every fourth module of the SDK; `TORCHX_PULUMI_CASES=all`: each. A circle that breaks one breaks many."""
-    step = 1 if os.environ.get("TORCHX_PULUMI_CASES") == "all" else 4
+    """Some modules of the SDK; `TORCHX_PULUMI_CASES=all`: each. Circles are found by `test_structure.py`."""
+    step = 1 if os.environ.get("TORCHX_PULUMI_CASES") == "all" else 16
     modules = [name for name in MODULES if not name.startswith("torchx_pulumi_")][::step]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", IMPORT_EACH, *modules], capture_output=True, text=True, check=False
