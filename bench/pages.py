@@ -1,7 +1,7 @@
 """The controller's page and metrics with 1,000 apps, the page next to the offline page of `torchx-pulumi fleet --html`.
 
 Real: the command `torchx-pulumi controller --listen` over a folder of stacks (those of `bench.fleet`; its cluster does
-not answer), Chromium for the time to the first paint, and 100 open pages: clients that load the page and follow the
+not answer), Chromium for the time until the table is shown, and 100 open pages: clients that load the page and follow the
 stream while stacks change. Wants: see `WANTED`.
 """
 
@@ -28,7 +28,7 @@ PAGES = 100
 CHANGES = 50
 """Stacks that change while the pages are open."""
 PAINTS = 5
-"""First paints of which the median counts."""
+"""Openings of the page; the median counts."""
 TIMEOUT_S = 120.0
 WANTED = {"packed_kb": 200.0, "scrape_s": 1.0, "paint_ratio": 2.0, "pages_mb": 50.0}
 KUBECONFIG = """
@@ -74,7 +74,7 @@ def main() -> int:
             )
             live_ms, offline_ms = paints(controller.url, offline)
             found["paint_ratio"] = live_ms / offline_ms
-            print(f"pages: first paint after {live_ms:.0f} ms (median of {PAINTS}); offline page: {offline_ms:.0f} ms")
+            print(f"pages: table after {live_ms:.0f} ms (median of {PAINTS}); offline page: {offline_ms:.0f} ms")
             found["pages_mb"], delay_s = open_pages(controller, folder / "backend")
             print(
                 f"pages: {before_mb:.0f} MB before, {found['pages_mb']:.1f} MB more with {PAGES} open pages and "
@@ -165,10 +165,9 @@ def timed(controller: Running, path: str) -> float:
 
 
 def paints(url: str, offline: Path) -> tuple[float, float]:
-    """Return the milliseconds to the first paint of the live page and of the offline page in Chromium."""
+    """Return the milliseconds until the table of the live page and of the offline page is shown in Chromium."""
     from tests.e2e.test_fleet_page import started_browser
 
-    script = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
     with started_browser() as browser:
         context = browser.new_context()
         page = context.new_page()
@@ -180,8 +179,9 @@ def paints(url: str, offline: Path) -> tuple[float, float]:
             for address, times in found.items():
                 page.goto("about:blank")
                 page.goto(address)
-                page.wait_for_function(f"{script.removesuffix('.startTime')} !== undefined")
-                times.append(float(page.evaluate(script)))
+                # The table is what is looked for: the heading is painted before the script has drawn it.
+                page.locator("#rows tr").first.wait_for()
+                times.append(float(page.evaluate("performance.now()")))
     live, other = found.values()
     return statistics.median(live), statistics.median(other)
 
@@ -190,7 +190,7 @@ class OpenPage:
     """What a browser does for an open page: it loads the page, and follows the stream."""
 
     def __init__(self, controller: Running) -> None:
-        version = re.search(rb'data-version="([\w-]+)"', controller.ask("/"))
+        version = re.search(rb'"version":"([\w-]+)"', controller.ask("/"))
         if version is None:
             raise RuntimeError("the page has no version")
         self._client = controller.connect()
