@@ -1,8 +1,8 @@
 """The controller's page and metrics with 1,000 apps, the page next to the offline page of `torchx-pulumi fleet --html`.
 
 Real: the command `torchx-pulumi controller --listen` over a folder of stacks (those of `bench.fleet`; its cluster does
-not answer), Chromium for the time until the table is shown, and 100 open pages: clients that load the page and follow the
-stream while stacks change. Wants: see `WANTED`.
+not answer), Chromium for the time until the table is shown, and 100 open pages: clients that load the page and follow
+the stream while stacks change. Wants: see `WANTED`.
 """
 
 from __future__ import annotations
