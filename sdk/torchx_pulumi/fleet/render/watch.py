@@ -43,7 +43,7 @@ class TableView:
         clock = fleet.read_at.astimezone().strftime("%H:%M:%S")
         ended = sum(row.state.terminal for row in fleet.rows)
         apps = "1 app" if len(fleet.rows) == 1 else f"{len(fleet.rows)} apps"
-        foot = f"{clock}  {apps}, of which {len(fleet.rows) - ended} not ended; Ctrl-C ends the watch"
+        foot = f"{clock}  {apps}, {len(fleet.rows) - ended} not ended; Ctrl-C ends the watch"
         # The console takes COLUMNS=0 for a width.
         self._console.size = shutil.get_terminal_size()
         self._live.start()
