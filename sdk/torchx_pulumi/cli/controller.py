@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from torchx_pulumi.model.errors import TorchxPulumiError
@@ -123,18 +124,24 @@ def _add_pages(controller: argparse.ArgumentParser) -> None:
 def controller_command(arguments: argparse.Namespace) -> int:
     """Run a controller until a signal; return 0."""
     stop, checked = threading.Event(), threading.Event()
+    # A handler that sets the event may wait for a lock that the code holds which it interrupted. A queue has none.
+    signals: SimpleQueue[int | None] = SimpleQueue()
 
-    def end(*_: object) -> None:
+    def end() -> None:
+        if signals.get() is None:
+            return
         stop.set()
         if not checked.is_set():
             # The start has written nothing, and a backend that is checked may not answer for a minute.
             os._exit(0)
 
     # Before all else: the first process of a container has no default action for SIGTERM.
-    before = {each: signal.signal(each, end) for each in SIGNALS}
+    before = {each: signal.signal(each, lambda number, _: signals.put(number)) for each in SIGNALS}
+    threading.Thread(target=end, name="signals", daemon=True).start()
     try:
         return _run(arguments, stop, checked)
     finally:
+        signals.put(None)
         for each, handler in before.items():
             signal.signal(each, handler)
 
