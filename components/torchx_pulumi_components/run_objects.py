@@ -170,7 +170,7 @@ async def tell_deletion(
     kind = variant_of_run(ended, launch.plan.options).job_object
     created, notes = asyncio.ensure_future(objects[0].urn.future()), None
     while not (await asyncio.wait([created], timeout=POLL_S))[0]:
-        # A read that fails is tried again; whoever needs the cluster reports the problem.
+        # A failed read is tried again. Code that needs the cluster reports the problem.
         with contextlib.suppress(ClusterError):
             found = await asyncio.to_thread(cluster.get, kind, ended.namespace, ended.job_name)
             if found is not None and is_being_deleted(found):

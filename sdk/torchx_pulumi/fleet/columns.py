@@ -42,7 +42,7 @@ class Column:
     key: str
     """Name in the API."""
     kind: Any
-    """Type of the value, of which its JSON schema is made; annotated with further words of the schema."""
+    """Type of the value. Its JSON schema is made from it; annotations add further words of the schema."""
     help: str
     """Description in the schema."""
     value: Callable[[ShownApp], object] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import uvicorn
 
@@ -17,15 +17,15 @@ from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import parse_time, time_text
+from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.web import limits
-from torchx_pulumi.web.answers import Event
+from torchx_pulumi.web.answers import Event, ShownQueue
 from torchx_pulumi.web.application import Application
 from torchx_pulumi.web.archives import KnownArchives
 from torchx_pulumi.web.connections import Connection
 from torchx_pulumi.web.logs import LiveLogs
 from torchx_pulumi.web.metrics import ControllerMetrics
 from torchx_pulumi.web.options import Listening
-from torchx_pulumi.web.queues import queues_of
 from torchx_pulumi.web.runs import RunHistory
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.tokens import FileToken
@@ -164,6 +164,19 @@ def events_of(view: ClusterView | None, app: TrackedApp) -> list[Event]:
     if view is None:
         return []
     return [_values(event) for event in reversed(view.events_of(app)[-MOST_EVENTS:])]
+
+
+def queues_of(views: Iterable[ClusterView]) -> Iterator[ShownQueue]:
+    """Yield the queues of clusters as last watched. Those that cannot be watched are left out; no request is made."""
+    backends = [find_backend(name) for name in scheduler_names()]
+    for view in views:
+        for backend in backends:
+            if backend.queue_kind is None or not view.watched.is_synced(backend.queue_kind, None):
+                continue
+            for found in view.watched.list(backend.queue_kind, None):
+                capability, allocated = backend.queue_amounts(found)
+                name = text_at(found, "metadata", "name") or ""
+                yield ShownQueue(cluster=view.name, name=name, capability=capability, allocated=allocated)
 
 
 def _values(event: Manifest) -> Event:

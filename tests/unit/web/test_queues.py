@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
-from torchx_pulumi.web.queues import queues_of
+from torchx_pulumi.web.serving import queues_of
 
 from tests.unit.controller.world import wait_for
 from tests.unit.web.nodes import Site

@@ -103,8 +103,8 @@ def policy(*rules: str, style: str = "", code: str = "") -> str:
 
     Args:
         rules: Further directives.
-        style: Text of the style element. Empty: there is none.
-        code: Text of the script element. Empty: there is none.
+        style: Text of the style element. Empty: the page has no style.
+        code: Text of the script element. Empty: the page has no script.
     """
     named = [("style-src", style), ("script-src", code)]
     allowed = [f"{name} '{content_hash(text)}'" for name, text in named if text]

@@ -10,9 +10,9 @@ const MOST_ENDED = 50; // apps that have ended and are shown; the others are beh
 let shownState = "", allEnded = false;
 let skew = Date.parse(page.read_at) - Date.now();
 
-// A page without a controller shows ages as they were when it was written.
-const secondsSince = (time) =>
-  Math.max(((page.version ? Date.now() + skew : Date.parse(page.read_at)) - time) / 1000, 0);
+// Now by the controller's clock. A page without a controller shows ages as they were when it was written.
+const now = () => page.version ? Date.now() + skew : Date.parse(page.read_at);
+const secondsSince = (time) => Math.max((now() - time) / 1000, 0);
 function age(seconds) {
   if (Number.isNaN(seconds)) return "-";
   const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];

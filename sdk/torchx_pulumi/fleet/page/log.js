@@ -178,7 +178,7 @@ async function readAll(abort, following) {
   const all = [...logInput("replica").options].filter((option) => option.value !== ALL);
   const failed = all.filter((option) => option.textContent.endsWith(" FAILED"));
   const names = [...new Set([...failed, ...all])].slice(0, MOST_MERGED).map((option) => option.value);
-  const tail = Math.ceil(MOST_LINES / names.length);
+  const tail = Math.floor(MOST_LINES / names.length); // more would push the first ones out
   const known = new Map();
   for (;;) {
     const over = !following || ENDED.has(log.app.state);

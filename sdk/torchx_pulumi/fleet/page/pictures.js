@@ -55,7 +55,7 @@ function timeline(app, run) {
   const from = queued ?? started;
   if (from === null) return "";
   const finished = ended || lost ? time("finished_at") ?? time("observed_at") : null;
-  const until = finished ?? 1000 * secondsSince(0), to = Math.max(until, from + 1000);
+  const until = finished ?? now(), to = Math.max(until, from + 1000);
   const ran = app.state === "RUNNING" ? "runs for" : "ran";
   const isKnown = app.state === "RUNNING" || (ended && finished !== null);
   const took = started !== null && isKnown ? `${ran} ${between(started, until)}` : "";

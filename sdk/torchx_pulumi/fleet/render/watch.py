@@ -29,7 +29,7 @@ class TableView:
     """Time after which it is shown again without a change, so that ages are current."""
 
     def __init__(self, file: TextIO) -> None:
-        # Whoever makes this view knows that there is a terminal; variables such as FORCE_COLOR may say otherwise.
+        # The caller has found a terminal; variables such as FORCE_COLOR may say otherwise.
         self._console = Console(file=file, highlight=False, force_terminal=True)
         self._live = Live(
             console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
