@@ -87,7 +87,7 @@ ROLE = "types/torchx:index:Role"
         (f"{ROLE}/properties/env", None, "torchx:index:Role.properties.env: removed or renamed"),
         (f"{INPUTS}/queue/type", "integer", f"{JOB}.inputProperties.queue: type changed from {{'type': 'string'}}"),
         (f"{INPUTS}/queue/plain", True, f"{JOB}.inputProperties.queue: type changed from {{'type': 'string'}}"),
-        (f"{ROLE}/properties/env/additionalProperties/type", "number", "torchx:index:Role.properties.env: type changed"),
+        (f"{ROLE}/properties/env/additionalProperties/type", "number", "torchx:index:Role.properties.env: type"),
         (f"{INPUTS}/waitFor/default", "running", f"{JOB}.inputProperties.waitFor: default changed from 'created'"),
         (f"{INPUTS}/waitFor/default", None, f"{JOB}.inputProperties.waitFor: default changed from 'created'"),
         (f"{INPUTS}/kubeconfig/secret", None, f"{JOB}.inputProperties.kubeconfig: is no longer secret"),
