@@ -80,7 +80,7 @@ def test_a_kubeconfig_that_an_sdk_encrypts_hides_nothing_else(engine: Any) -> No
     role = {"name": "trainer", "image": "app:1", "entrypoint": "python"}
     inputs = {"queue": "default", "roles": [role]}
     made = []
-    for kubeconfig in ("/home/me/.kube/config", pulumi.Output.secret("/home/me/.kube/config")):
+    for kubeconfig in ("/team/kubeconfig", pulumi.Output.secret("/team/kubeconfig")):
         given = {**inputs, "kubeconfig": kubeconfig}
         engine.run(lambda given=given: provider().construct("train", "torchx:index:VolcanoTrainingJob", given))
         made.append([(item.typ, item.inputs) for item in engine.mocks.resources if item.typ.startswith("kubernetes:")])
