@@ -62,9 +62,10 @@ class FakeLog:
 class FakeCluster:
     """A cluster in memory. Its objects change only through its methods, which threads may call at the same time.
 
-    >>> cluster = FakeCluster([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}])
-    >>> cluster.get(kinds.NAMESPACE, None, "a")["metadata"]["name"]
-    'a'
+    Examples:
+        >>> cluster = FakeCluster([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}])
+        >>> cluster.get(kinds.NAMESPACE, None, "a")["metadata"]["name"]
+        'a'
     """
 
     def __init__(
