@@ -1,4 +1,4 @@
-"""Write what is made of the option tables: the module of each scheduler's component, and docs/options.md.
+"""Write what is made of tables in code: components of schedulers, docs/options.md, the reasons of docs/diagnosis.md.
 
 A test compares the files with what would be written.
 
@@ -7,14 +7,19 @@ Pulumi's analyzer reads the text under a field from the source of its class, and
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from torchx_pulumi.model.launch_options import ProgramOptions
 from torchx_pulumi.model.options import Option, is_table, rows_of
+from torchx_pulumi.model.status import Reason
 from torchx_pulumi.outputs.types import COMPONENT_OUTPUTS
 from torchx_pulumi.schedulers import SchedulerBackend, find_backend, scheduler_names
 from torchx_pulumi.torchx_adapter.run_opts import AdapterOptions, WorkspaceOptions
@@ -154,10 +159,24 @@ def _table(rows: Sequence[Option], discovered: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def with_reasons(page: str) -> str:
+    """Return docs/diagnosis.md with the table of reasons that the texts under the members of `Reason` make."""
+    nodes = [*ast.iter_child_nodes(ast.parse(inspect.getsource(Reason)).body[0])]
+    lines = ["| Reason | What it means | What to do |", "|---|---|---|"]
+    for member, text in pairwise(nodes):
+        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr):
+            meaning, advice = (" ".join(part.split()) for part in str(ast.literal_eval(text.value)).split("\n\n"))
+            lines.append(f"| `{ast.literal_eval(member.value)}` | {meaning} | {advice} |")
+    table = "\n".join(lines)
+    return re.sub(r"(?<=^## Reasons\n\n).*?(?=\n\n## )", lambda _: table, page, count=1, flags=re.MULTILINE | re.DOTALL)
+
+
 def files() -> dict[Path, str]:
     """Return the files and their texts."""
+    docs = Path(__file__).parents[1] / "docs"
     made = {path_of(backend): module_of(backend) for backend in map(find_backend, scheduler_names())}
-    return {**made, Path(__file__).parents[1] / "docs" / "options.md": page()}
+    reasons = docs / "diagnosis.md"
+    return {**made, docs / "options.md": page(), reasons: with_reasons(reasons.read_text())}
 
 
 def main() -> None:

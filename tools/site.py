@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import posixpath
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,7 +64,7 @@ def read_indexes() -> tuple[str, dict[str, str]]:
     for section, table in _SECTION.findall((ROOT / "docs" / "README.md").read_text()):
         navigation += f"- {section}\n"
         for title, page in _ROW.findall(table):
-            folder, name = os.path.split(page)
+            folder, name = posixpath.split(page)
             target = page if name != "README.md" else f"{folder}/index.md"
             pages[f"docs/{page}"] = target
             navigation += _entries([(target, title)])
@@ -71,7 +72,9 @@ def read_indexes() -> tuple[str, dict[str, str]]:
                 index = ROOT / "docs" / page
                 inner = [name for _, name in _ROW.findall(index.read_text())]
                 pages |= {f"docs/{folder}/{each}": f"{folder}/{each}" for each in inner}
-                navigation += _entries(((f"{folder}/{each}", _title((index.parent / each).read_text())) for each in inner), 8)
+                navigation += _entries(
+                    ((f"{folder}/{each}", _title((index.parent / each).read_text())) for each in inner), 8
+                )
     return navigation, pages
 
 
@@ -86,11 +89,10 @@ def to_site(text: str, source: str, pages: Mapping[str, str], forge: str) -> str
     """
 
     def move(link: re.Match[str]) -> str:
-        target = os.path.normpath(os.path.join(os.path.dirname(source), link[1]))
-        if target in pages:
-            return os.path.relpath(pages[target], os.path.dirname(pages[source]) or ".")
-        if target.startswith("docs/images/"):
-            return os.path.relpath(target.removeprefix("docs/"), os.path.dirname(pages[source]) or ".")
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
+        if target in pages or target.startswith("docs/images/"):
+            place = pages.get(target, target.removeprefix("docs/"))
+            return posixpath.relpath(place, posixpath.dirname(pages[source]) or ".")
         return f"{forge}/{'tree' if (ROOT / target).is_dir() else 'blob'}/main/{target}"
 
     parts = _FENCED.split(text)
@@ -104,13 +106,7 @@ def reference_pages() -> Iterator[tuple[str, str]]:
     for module, title in API.items():
         yield f"reference/{module.replace('.', '-')}.md", f"# {title}\n\n`import {module}`\n\n::: {module}\n"
     yield "reference/command-line.md", "# Command line\n\n" + "".join(command_help(()))
-    schema = read_schema()
-    yield (
-        "reference/outputs.md",
-        "# Stack output torchx\n\n"
-        f"{schema['description']} `torchx_pulumi.outputs.reader.read_schema()` returns the JSON Schema of which this page is made.\n\n"
-        + _fields(schema) + "".join(f"\n## {name}\n\n{kind['description']}\n\n{_fields(kind)}" for name, kind in schema["$defs"].items()),
-    )  # fmt: skip
+    yield "reference/outputs.md", _outputs(read_schema())
     yield "reference/components.md", _components(json.loads((ROOT / "components" / "schema.json").read_text()))
 
 
@@ -124,8 +120,16 @@ def command_help(words: tuple[str, ...]) -> Iterator[str]:
         yield from command_help((*words, name))
 
 
+def _outputs(schema: Mapping[str, Any]) -> str:
+    text = f"# Stack output torchx\n\n{schema['description']} `torchx_pulumi.outputs.reader.read_schema()` returns the "
+    text += f"JSON Schema of which this page is made.\n\n{_fields(schema)}"
+    kinds = schema["$defs"].items()
+    return text + "".join(f"\n## {name}\n\n{kind['description']}\n\n{_fields(kind)}" for name, kind in kinds)
+
+
 def _components(schema: Mapping[str, Any]) -> str:
-    text = "# Components in every language\n\nInputs and outputs of the package `torchx`, by their names in YAML and TypeScript.\n"
+    text = "# Components in every language\n\nInputs and outputs of the package `torchx`, by their names in YAML and "
+    text += "TypeScript.\n"
     for token, resource in schema["resources"].items():
         inputs = {"properties": resource["inputProperties"], "required": resource.get("requiredInputs", ())}
         text += f"\n## {_name(token)}\n\n{resource['description']}\n\n### Inputs of {_name(token)}\n\n{_fields(inputs)}"
