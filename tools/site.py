@@ -31,6 +31,9 @@ API = {
 }
 """Packages and modules for users, and what the site calls them."""
 
+SHADOWED = {"torchx_pulumi_components": "torchx_pulumi_components.stack_outputs.stack_outputs"}
+"""Names that mkdocstrings leaves out of a package, because a module has the same name."""
+
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 _FENCED = re.compile(r"^(```.*?^```)$", re.MULTILINE | re.DOTALL)
 _SECTION = re.compile(r"^## (.+)\n([^#]*)", re.MULTILINE)
@@ -104,7 +107,10 @@ def to_site(text: str, source: str, pages: Mapping[str, str], forge: str) -> str
 def reference_pages() -> Iterator[tuple[str, str]]:
     """Yield path and text of the pages that are made from code."""
     for module, title in API.items():
-        yield f"reference/{module.replace('.', '-')}.md", f"# {title}\n\n`import {module}`\n\n::: {module}\n"
+        text = f"# {title}\n\n`import {module}`\n\n::: {module}\n"
+        if module in SHADOWED:
+            text += f"\n::: {SHADOWED[module]}\n    options: {{show_root_heading: true, heading_level: 2}}\n"
+        yield f"reference/{module.replace('.', '-')}.md", text
     yield "reference/command-line.md", "# Command line\n\n" + "".join(command_help(()))
     yield "reference/outputs.md", _outputs(read_schema())
     yield "reference/components.md", _components(json.loads((ROOT / "components" / "schema.json").read_text()))
@@ -132,7 +138,9 @@ def _components(schema: Mapping[str, Any]) -> str:
     text += "TypeScript.\n"
     for token, resource in schema["resources"].items():
         inputs = {"properties": resource["inputProperties"], "required": resource.get("requiredInputs", ())}
-        text += f"\n## {_name(token)}\n\n{resource['description']}\n\n### Inputs of {_name(token)}\n\n{_fields(inputs)}"
+        # Marks of the Pulumi registry are left out; headings of examples would stand among those of the page.
+        about = re.sub(r"^#+ (.*)$", r"**\1**", re.sub(r"\{\{.*?\}\}\n*", "", resource["description"]), flags=re.MULTILINE)
+        text += f"\n## {_name(token)}\n\n{about}\n\n### Inputs of {_name(token)}\n\n{_fields(inputs)}"
         text += f"\n### Outputs of {_name(token)}\n\n{_fields(resource)}"
     for token, kind in schema["types"].items():
         values = "".join(f"| `{each['value']}` | {_cell(each)} |\n" for each in kind.get("enum", ()))
