@@ -39,9 +39,10 @@ $(NIGHTLY): pyproject.toml requirements/nightly.txt tools/sync.py
 	@$(PYTHON) tools/sync.py .venv-nightly requirements/nightly.txt
 	@touch $@
 
-$(DOCS): requirements/docs.txt tools/sync.py
-	@echo "sync: Python packages into .venv-docs (the documentation site; Python 3.11 or newer)"
-	@$(PYTHON) tools/sync.py .venv-docs requirements/docs.txt
+$(DOCS): requirements/docs.txt | $(SYNCED)
+	@echo "docs: Python packages into .venv-docs (Zensical needs Python 3.11 or newer)"
+	@$(VENV)/uv venv --quiet --allow-existing --python $(PYTHON) .venv-docs
+	@$(VENV)/uv pip sync --quiet --python .venv-docs/bin/python requirements/docs.txt
 	@touch $@
 
 sync: $(SYNCED) $(NIGHTLY) ## Install the Python packages, for both TorchX versions
@@ -81,7 +82,7 @@ schema: $(SYNCED) ## Write what is made of code again: components, schemas, tabl
 	@$(VENV)/python -m tools.output_schema > sdk/torchx_pulumi/outputs/.schema.json
 	@mv sdk/torchx_pulumi/outputs/.schema.json sdk/torchx_pulumi/outputs/schema.json
 
-docs: $(SYNCED) $(DOCS) ## Build the documentation site into build/site
+docs: $(DOCS) ## Build the documentation site into build/site
 	@$(VENV)/python -m tools.site
 	@.venv-docs/bin/zensical build --clean --strict
 

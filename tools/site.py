@@ -139,7 +139,9 @@ def _components(schema: Mapping[str, Any]) -> str:
     for token, resource in schema["resources"].items():
         inputs = {"properties": resource["inputProperties"], "required": resource.get("requiredInputs", ())}
         # Marks of the Pulumi registry are left out; headings of examples would stand among those of the page.
-        about = re.sub(r"^#+ (.*)$", r"**\1**", re.sub(r"\{\{.*?\}\}\n*", "", resource["description"]), flags=re.MULTILINE)
+        about = re.sub(
+            r"^#+ (.*)$", r"**\1**", re.sub(r"\{\{.*?\}\}\n*", "", resource["description"]), flags=re.MULTILINE
+        )
         text += f"\n## {_name(token)}\n\n{about}\n\n### Inputs of {_name(token)}\n\n{_fields(inputs)}"
         text += f"\n### Outputs of {_name(token)}\n\n{_fields(resource)}"
     for token, kind in schema["types"].items():
