@@ -12,7 +12,7 @@ import os
 import posixpath
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ SHADOWED = {"torchx_pulumi_components": "torchx_pulumi_components.stack_outputs.
 
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 _FENCED = re.compile(r"^(```.*?^```)$", re.MULTILINE | re.DOTALL)
-_SECTION = re.compile(r"^## (.+)\n([^#]*)", re.MULTILINE)
 _ROW = re.compile(r"^\| \[(.+?)\]\((.+?\.md)\)", re.MULTILINE)
 _COMMAND = re.compile(r"^    ([a-z][\w-]*)(?: |$)", re.MULTILINE)
 
@@ -64,7 +63,8 @@ def read_indexes() -> tuple[str, dict[str, str]]:
     """
     navigation = "- [Start](index.md)\n"
     pages = {"README.md": "index.md", "docs/README.md": "contents.md", "CHANGELOG.md": "changelog.md"}
-    for section, table in _SECTION.findall((ROOT / "docs" / "README.md").read_text()):
+    for part in re.split(r"^## ", (ROOT / "docs" / "README.md").read_text(), flags=re.MULTILINE)[1:]:
+        section, _, table = part.partition("\n")
         navigation += f"- {section}\n"
         for title, page in _ROW.findall(table):
             folder, name = posixpath.split(page)
@@ -98,10 +98,14 @@ def to_site(text: str, source: str, pages: Mapping[str, str], forge: str) -> str
             return posixpath.relpath(place, posixpath.dirname(pages[source]) or ".")
         return f"{forge}/{'tree' if (ROOT / target).is_dir() else 'blob'}/main/{target}"
 
+    text = re.sub(r"^```(\w+) .*", r"```\1", text, flags=re.MULTILINE)
+    return _in_prose(text, lambda prose: _LINK.sub(move, prose))
+
+
+def _in_prose(text: str, change: Callable[[str], str]) -> str:
+    """Return a text with its parts outside code blocks changed."""
     parts = _FENCED.split(text)
-    parts[::2] = [_LINK.sub(move, part) for part in parts[::2]]
-    parts[1::2] = [re.sub(r"^```(\w+) .*", r"```\1", part) for part in parts[1::2]]
-    return "".join(parts)
+    return "".join(part if part.startswith("```") else change(part) for part in parts)
 
 
 def reference_pages() -> Iterator[tuple[str, str]]:
@@ -139,9 +143,8 @@ def _components(schema: Mapping[str, Any]) -> str:
     for token, resource in schema["resources"].items():
         inputs = {"properties": resource["inputProperties"], "required": resource.get("requiredInputs", ())}
         # Marks of the Pulumi registry are left out; headings of examples would stand among those of the page.
-        about = re.sub(
-            r"^#+ (.*)$", r"**\1**", re.sub(r"\{\{.*?\}\}\n*", "", resource["description"]), flags=re.MULTILINE
-        )
+        about = re.sub(r"\{\{[%<].*?[%>]\}\}\n*", "", resource["description"])
+        about = _in_prose(about, lambda prose: re.sub(r"^#+ (.*)$", r"**\1**", prose, flags=re.MULTILINE))
         text += f"\n## {_name(token)}\n\n{about}\n\n### Inputs of {_name(token)}\n\n{_fields(inputs)}"
         text += f"\n### Outputs of {_name(token)}\n\n{_fields(resource)}"
     for token, kind in schema["types"].items():
