@@ -102,8 +102,7 @@ def test_the_reference_has_every_public_name(site: dict[Path, Document], module:
     assert {*importlib.import_module(module).__all__} - names == set()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_five_pages_in_a_browser(browser: Browser, address: str, width: int, scheme: str) -> None:
     page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
     page.set_default_timeout(LOAD_MS)
