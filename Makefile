@@ -99,4 +99,4 @@ cluster-down: $(SYNCED) ## Stop the local cluster and remove all of it
 	@$(VENV)/python -m tools.local_cluster down $(ARGS)
 
 clean: ## Remove what was built in this checkout
-	@rm -rf .venv .venv-nightly .venv-docs build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-nightly .venv-docs .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
