@@ -22,8 +22,9 @@ SPREAD := -n 3 --dist worksteal
 VENV := .venv/bin
 SYNCED := .venv/.synced
 NIGHTLY := .venv-nightly/.synced
+DOCS := .venv-docs/.synced
 
-.PHONY: help sync check test golden e2e e2e-extended demo bench schema wheel cluster-up cluster-status cluster-down clean
+.PHONY: help sync check test golden e2e e2e-extended demo bench schema docs wheel cluster-up cluster-status cluster-down clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -36,6 +37,12 @@ $(SYNCED): pyproject.toml requirements/dev.txt tools/sync.py
 $(NIGHTLY): pyproject.toml requirements/nightly.txt tools/sync.py
 	@echo "sync: Python packages into .venv-nightly (TorchX nightly)"
 	@$(PYTHON) tools/sync.py .venv-nightly requirements/nightly.txt
+	@touch $@
+
+$(DOCS): requirements/docs.txt | $(SYNCED)
+	@echo "docs: Python packages into .venv-docs (Zensical needs Python 3.11 or newer)"
+	@$(VENV)/uv venv --quiet --allow-existing --python $(PYTHON) .venv-docs
+	@$(VENV)/uv pip sync --quiet --python .venv-docs/bin/python requirements/docs.txt
 	@touch $@
 
 sync: $(SYNCED) $(NIGHTLY) ## Install the Python packages, for both TorchX versions
@@ -69,12 +76,16 @@ demo: $(SYNCED) ## A real PyTorch job on a local cluster (KEEP=1 leaves it, CLUS
 bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)
 	@$(VENV)/python -m bench $(ONLY)
 
-schema: $(SYNCED) ## Write the components, their schema and that of the stack output again
+schema: $(SYNCED) ## Write what is made of code again: components, schemas, tables of options and reasons
 	@$(VENV)/python -m tools.components
 	@$(VENV)/python -m torchx_pulumi_components.plugin --schema > components/.schema.json
 	@mv components/.schema.json components/schema.json
 	@$(VENV)/python -m tools.output_schema > sdk/torchx_pulumi/outputs/.schema.json
 	@mv sdk/torchx_pulumi/outputs/.schema.json sdk/torchx_pulumi/outputs/schema.json
+
+docs: $(DOCS) ## Build the documentation site into build/site
+	@$(VENV)/python -m tools.site
+	@.venv-docs/bin/zensical build --clean --strict
 
 wheel: $(SYNCED) ## Build the wheel into dist/
 	@$(VENV)/uv build --wheel --out-dir dist .
@@ -89,4 +100,4 @@ cluster-down: $(SYNCED) ## Stop the local cluster and remove all of it
 	@$(VENV)/python -m tools.local_cluster down $(ARGS)
 
 clean: ## Remove what was built in this checkout
-	@rm -rf .venv .venv-nightly build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-nightly .venv-docs .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

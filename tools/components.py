@@ -1,4 +1,4 @@
-"""Write what is made of the option tables: the module of each scheduler's component, and docs/options.md.
+"""Write what is made of tables in code: components of schedulers, docs/options.md, the reasons of docs/diagnosis.md.
 
 The first page of the package in the Pulumi registry, docs/_index.md, gets the example of its schema.
 
@@ -9,16 +9,20 @@ Pulumi's analyzer reads the text under a field from the source of its class, and
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import torchx_pulumi_components
 from torchx_pulumi.model.launch_options import ProgramOptions
 from torchx_pulumi.model.options import Option, is_table, rows_of
+from torchx_pulumi.model.status import Reason
 from torchx_pulumi.outputs.types import COMPONENT_OUTPUTS
 from torchx_pulumi.schedulers import SchedulerBackend, find_backend, scheduler_names
 from torchx_pulumi.torchx_adapter.run_opts import AdapterOptions, WorkspaceOptions
@@ -170,11 +174,29 @@ def registry_page(text: str) -> str:
     return f"{head}{start}{rest.partition('>}}')[0]}>}}}}\n\n{choices}\n{{{{< /chooser >}}}}\n"
 
 
+def with_reasons(page: str) -> str:
+    """Return docs/diagnosis.md with the table of reasons that the texts under the members of `Reason` make."""
+    nodes = [*ast.iter_child_nodes(ast.parse(inspect.getsource(Reason)).body[0])]
+    lines = ["| Reason | What it means | What to do |", "|---|---|---|"]
+    for member, text in pairwise(nodes):
+        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr):
+            meaning, advice = (" ".join(part.split()) for part in str(ast.literal_eval(text.value)).split("\n\n"))
+            lines.append(f"| `{ast.literal_eval(member.value)}` | {meaning} | {advice} |")
+    table = "\n".join(lines)
+    return re.sub(r"(?<=^## Reasons\n\n).*?(?=\n\n## )", lambda _: table, page, count=1, flags=re.MULTILINE | re.DOTALL)
+
+
 def files() -> dict[Path, str]:
     """Return the files and their texts."""
-    made = {path_of(backend): module_of(backend) for backend in map(find_backend, scheduler_names())}
     docs = Path(__file__).parents[1] / "docs"
-    return {**made, docs / "options.md": page(), docs / "_index.md": registry_page((docs / "_index.md").read_text())}
+    made = {path_of(backend): module_of(backend) for backend in map(find_backend, scheduler_names())}
+    reasons, registry = docs / "diagnosis.md", docs / "_index.md"
+    return {
+        **made,
+        docs / "options.md": page(),
+        reasons: with_reasons(reasons.read_text()),
+        registry: registry_page(registry.read_text()),
+    }
 
 
 def main() -> None:

@@ -38,11 +38,16 @@ def axe_script() -> str:
 
 
 def violations(page: Page) -> list[dict[str, Any]]:
-    """Return what axe-core finds wrong in a page as it is shown: the rule, and the elements."""
+    """Return what axe-core finds wrong in a page as it is shown: the rule, how bad it is, and the elements."""
     if page.evaluate("typeof window.axe") == "undefined":
         page.evaluate(f"() => {{ {axe_script()} }}")
     found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
     return [
-        {"rule": one["id"], "help": one["help"], "elements": [node["html"][:200] for node in one["nodes"]][:5]}
+        {
+            "rule": one["id"],
+            "impact": one["impact"],
+            "help": one["help"],
+            "elements": [node["html"][:200] for node in one["nodes"]][:5],
+        }
         for one in found["violations"]
     ]

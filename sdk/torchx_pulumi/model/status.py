@@ -37,75 +37,188 @@ class JobState(str, Enum):
 
 
 class Reason(str, Enum):
-    """Why a job or a replica is in its state, in one stable word; the message has the details."""
+    """Why a job or a replica is in its state, in one stable word; the message has the details.
+
+    The text of each is what it means, and what to do; docs/diagnosis.md has a table of them.
+    """
 
     SUBMITTED = "Submitted"
-    """No controller has acted on it yet."""
+    """The object exists; controllers have not acted on it yet.
+
+    Wait; after a minute it becomes `ControllerAbsent`.
+    """
     WAITING_IN_QUEUE = "WaitingInQueue"
-    """The queue has not admitted the gang."""
+    """The queue, or MCAD's line, has not let the job in. The detail says what runs in it, or who is before it.
+
+    Wait, stop what holds the queue, or give the job a higher priority.
+    """
     UNSCHEDULABLE = "Unschedulable"
-    """No node, or not enough nodes, for the gang."""
+    """Every suitable node is full now. The summary names what is short and the nodes that could take it.
+
+    Wait, stop what runs there, or ask for less.
+    """
     NEVER_SCHEDULABLE = "NeverSchedulable"
-    """More than the cluster has, even when nothing else runs in it."""
+    """More than the whole cluster has, or labels and taints that exclude every node.
+
+    Ask for less, correct the selector, add tolerations or nodes. An autoscaler may be adding them.
+    """
     GANG_WAITING = "GangWaiting"
-    """Some replicas have a node, others not, and the gang starts whole."""
+    """Some replicas have a place, others not, and the gang starts whole: k of n.
+
+    Wait, or set `min_replicas`.
+    """
     QUEUE_MISSING = "QueueMissing"
-    """The queue does not exist."""
+    """The queue does not exist.
+
+    Correct `queue`, or have it created.
+    """
     QUEUE_CLOSED = "QueueClosed"
-    """The queue takes no jobs."""
+    """The queue is closed.
+
+    Use another, or have it opened.
+    """
     OVER_QUOTA = "OverQuota"
-    """More than the queue or the namespace may have now."""
+    """More than the queue's capability or the namespace's ResourceQuota leaves. The detail names what runs in the
+    queue.
+
+    Wait, stop something in it, or ask for less.
+    """
     SCHEDULER_ABSENT = "SchedulerAbsent"
-    """No scheduler has acted on the job for a minute."""
+    """Pods or gang have waited for a scheduler for a minute.
+
+    Check that the scheduler runs and that its name is right; `torchx-pulumi doctor`.
+    """
     CONTROLLER_ABSENT = "ControllerAbsent"
-    """No controller has acted on the job for a minute."""
+    """The job has waited for its controller for a minute.
+
+    Check that Volcano's or MCAD's controller runs; `torchx-pulumi doctor`.
+    """
     REFUSED = "Refused"
-    """A webhook, or the API server, did not take the job."""
+    """A webhook, the API server or the engine refused an object of the launch.
+
+    Correct what it names.
+    """
     WAITING_FOR_PODS = "WaitingForPods"
-    """Admitted; pods are being made or placed."""
+    """Let in; pods are being made or placed.
+
+    Wait.
+    """
     STARTING = "Starting"
-    """Placed on a node; containers are being made."""
+    """On a node; containers are being made.
+
+    Wait.
+    """
     IMAGE_UNAVAILABLE = "ImageUnavailable"
-    """The image cannot be pulled."""
+    """The image cannot be pulled. The summary says why: not in the registry, credentials, rate limit, registry not
+    reached, invalid name, another processor.
+
+    Push it, correct its name, or add a pull secret.
+    """
     CONTAINER_REFUSED = "ContainerRefused"
-    """The container cannot be made or started: a missing Secret, a command that is not in the image."""
+    """The container cannot be made or started: a missing Secret or volume, a command that the image does not have.
+
+    Correct what the message names.
+    """
     CRASH_LOOP = "CrashLoop"
-    """A container ends again and again and is started again and again."""
+    """A container ends again and again; counted, with how it ended the last time.
+
+    Read the log of the previous attempt.
+    """
     INIT_FAILED = "InitContainerFailed"
-    """An init container failed, so that the others were never started."""
+    """An init container failed before the others started.
+
+    Read its log.
+    """
     SIDECAR_FAILED = "SidecarFailed"
-    """A container other than the job's own failed."""
+    """A container other than the job's own failed.
+
+    Read its log.
+    """
     RUNNING = "Running"
+    """Running.
+
+    Nothing.
+    """
     RESTARTING = "Restarting"
+    """Failed, and is started again.
+
+    Wait; the next diagnosis says why it failed.
+    """
     STOPPING = "Stopping"
-    """Being aborted, terminated or completed."""
+    """Being aborted, terminated or completed.
+
+    Wait.
+    """
     COMPLETED = "Completed"
-    """All replicas ended with exit code 0."""
+    """All replicas ended with exit code 0; in an elastic job, as many as it needs, and the message names the others.
+
+    Nothing.
+    """
     EXIT_CODE = "ExitCode"
-    """A container ended with an exit code other than 0."""
+    """A container ended with another exit code, or by a signal, which is named. The detail has its last lines.
+
+    Read the log.
+    """
     OUT_OF_MEMORY = "OutOfMemory"
-    """A container used more memory than its limit."""
+    """A container used more memory than its limit, which is named.
+
+    Ask for more memory, or use less.
+    """
     EVICTED = "Evicted"
-    """The node or the scheduler took the pod away."""
+    """The node took the pod away, or somebody drained it.
+
+    Launch again, or set `max_retries`.
+    """
     PREEMPTED = "Preempted"
-    """The pod was removed for one of higher priority, or for another queue."""
+    """The pod had to make room for another.
+
+    Launch again, raise the priority class, or use another queue.
+    """
     NODE_LOST = "NodeLost"
-    """The node of the pod was removed, or does not answer."""
+    """The node of the pod went away, shut down, or does not answer.
+
+    Check the node, launch again, or set `max_retries`.
+    """
     FAILED = "Failed"
-    """Failed for a reason that the observed objects do not tell."""
+    """Failed for an unknown reason.
+
+    Read log and events.
+    """
     RETRIES_EXHAUSTED = "RetriesExhausted"
-    """Failed more often than the job may be retried."""
+    """Failed more often than it may be retried. The next diagnosis says why.
+
+    Correct the cause, or raise `max_retries`.
+    """
     SUSPENDED = "Suspended"
-    """Not started, or stopped, until it is resumed."""
+    """Held back or stopped until it is resumed.
+
+    Resume it (`torchx-pulumi resume`, `suspend: false`).
+    """
     CANCELLED = "Cancelled"
+    """Stopped because somebody asked for it.
+
+    Resume it if its object still exists, or launch again.
+    """
     POD_GONE = "PodGone"
-    """The pod was deleted before its end was seen."""
+    """The pod was deleted before its end was seen; with `gang=pods` it stays deleted.
+
+    Read the log where it is collected.
+    """
     NOT_FOUND = "NotFound"
-    """The job's objects are not in the cluster."""
+    """The job's objects are not in the cluster.
+
+    Check whether somebody deleted it, and that cluster and namespace are right.
+    """
     NOT_OBSERVED = "NotObserved"
-    """Its cluster has not answered yet, and nothing was written about it."""
+    """The cluster has not answered since the launch, and the stack has only the launch.
+
+    Check whether its cluster can be reached (`torchx-pulumi doctor`).
+    """
     UNREADABLE = "Unreadable"
-    """The observed object has no state, or one that this version does not know."""
+    """The object lacks its status, or has one that this release does not know.
+
+    Look at it with kubectl; a newer release may know it.
+    """
 
 
 def read_state(value: object) -> JobState:

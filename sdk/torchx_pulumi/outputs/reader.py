@@ -15,6 +15,8 @@ from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.object_fields import is_finite, number_at
 from torchx_pulumi.outputs.types import SCHEMA_VERSION, TorchxOutput
 
+__all__ = ["read_outputs", "read_schema"]
+
 
 def read_outputs(source: Any) -> TorchxOutput:
     """Read the object `torchx` of a stack.

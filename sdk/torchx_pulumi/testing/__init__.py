@@ -24,6 +24,8 @@ from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.manifest_objects import all_kinds
 from torchx_pulumi.testing.fake_watches import FakeHistory, FakeWatch
 
+__all__ = ["FakeCluster", "FakeLog"]
+
 KNOWN = tuple(all_kinds())
 """Kinds that a fake cluster serves by default: all kinds that this package reads or writes."""
 STAMP = "2026-01-01T00:00:00.000000000Z"
@@ -62,9 +64,10 @@ class FakeLog:
 class FakeCluster:
     """A cluster in memory. Its objects change only through its methods, which threads may call at the same time.
 
-    >>> cluster = FakeCluster([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}])
-    >>> cluster.get(kinds.NAMESPACE, None, "a")["metadata"]["name"]
-    'a'
+    Examples:
+        >>> cluster = FakeCluster([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}])
+        >>> cluster.get(kinds.NAMESPACE, None, "a")["metadata"]["name"]
+        'a'
     """
 
     def __init__(
