@@ -22,8 +22,9 @@ SPREAD := -n 3 --dist worksteal
 VENV := .venv/bin
 SYNCED := .venv/.synced
 NIGHTLY := .venv-nightly/.synced
+RELEASE := .venv-release/.synced
 
-.PHONY: help sync check test golden e2e e2e-extended demo bench schema wheel cluster-up cluster-status cluster-down clean
+.PHONY: help sync check test golden e2e e2e-extended demo bench schema wheel release-check cluster-up cluster-status cluster-down clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -36,6 +37,11 @@ $(SYNCED): pyproject.toml requirements/dev.txt tools/sync.py
 $(NIGHTLY): pyproject.toml requirements/nightly.txt tools/sync.py
 	@echo "sync: Python packages into .venv-nightly (TorchX nightly)"
 	@$(PYTHON) tools/sync.py .venv-nightly requirements/nightly.txt
+	@touch $@
+
+$(RELEASE): requirements/release.txt tools/sync.py
+	@echo "sync: Python packages into .venv-release (what checks a release)"
+	@$(PYTHON) tools/sync.py .venv-release requirements/release.txt
 	@touch $@
 
 sync: $(SYNCED) $(NIGHTLY) ## Install the Python packages, for both TorchX versions
@@ -78,6 +84,9 @@ schema: $(SYNCED) ## Write the components, their schema and that of the stack ou
 wheel: $(SYNCED) ## Build the wheel into dist/
 	@$(VENV)/uv build --wheel --out-dir dist .
 
+release-check: $(SYNCED) $(RELEASE) ## Build what a release publishes into dist/, and say what is missing
+	@$(VENV)/python -m tools.release
+
 cluster-up: $(SYNCED) ## Start the local cluster
 	@$(VENV)/python -m tools.local_cluster up $(ARGS)
 
@@ -88,4 +97,4 @@ cluster-down: $(SYNCED) ## Stop the local cluster and remove all of it
 	@$(VENV)/python -m tools.local_cluster down $(ARGS)
 
 clean: ## Remove what was built in this checkout
-	@rm -rf .venv .venv-nightly build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-nightly .venv-release build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
