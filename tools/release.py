@@ -1,0 +1,278 @@
+"""Build what a release publishes, and check it: `python -m tools.release` (`make release-check`).
+
+Every check is made and prints one line: ok, or what is wrong and what to do. `dist` then holds wheel, sdist and SBOM.
+Nothing is published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+CHECKERS: Final = ROOT / ".venv-release" / "bin"
+UV: Final = Path(sys.executable).with_name("uv")
+EXTRAS: Final = "torchx,kubernetes,docker,s3,controller"
+"""What the SBOM counts: all that a user may install. `nightly` excludes `torchx`."""
+FILES: Final = ("SECURITY.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE")
+CHANGELOG_LINES: Final = 150
+PACKAGES: Final = ("torchx_pulumi", "torchx_pulumi_components", "torchx_pulumi_stacks")
+LICENSES: Final = frozenset(
+    "Apache-2.0 BSD-2-Clause BSD-3-Clause ISC MIT MIT-0 MPL-2.0 PSF-2.0 Python-2.0".split()
+    + [f"License :: OSI Approved :: {name}" for name in ("Apache Software License", "BSD License", "MIT License")]
+    + ["License :: OSI Approved :: Mozilla Public License 2.0 (MPL 2.0)"]
+)
+"""Licenses that a dependency may have, as SPDX identifiers or as classifiers."""
+SILENT: Final = {"protobuf": "BSD-3-Clause"}
+"""Dependencies whose metadata name no license that tools read, and the one that their own file states."""
+
+
+class CheckError(Exception):
+    """A check cannot be made. Its text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What the checks look at."""
+
+    root: Path
+    version: str
+    scratch: Path
+    """An empty folder, removed at the end. Each build has a folder in it."""
+
+    def git(self, *words: str) -> str:
+        """Run git in the tree; return what it printed."""
+        return run("git", *words, cwd=self.root)
+
+    def tags(self) -> list[str]:
+        """Return the version tags of the commit that is checked out."""
+        return self.git("tag", "--points-at", "HEAD", "--list", "v*").split()
+
+    def check_out(self, name: str) -> Path:
+        """Write the committed files into a folder of their own."""
+        folder = self.scratch / name / "tree"
+        self.git("checkout-index", "--all", f"--prefix={folder}/")
+        return folder
+
+    def built(self, pattern: str, build: str = "first") -> Path:
+        """Return the one file of a build with this name.
+
+        Raises:
+            CheckError: It is not there.
+        """
+        for path in (self.scratch / build).glob(pattern):
+            return path
+        raise CheckError(f"needs {pattern}, which a check above did not make: see there")
+
+
+def run(*words: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
+    """Run a program and return what it printed.
+
+    Raises:
+        CheckError: It cannot be started, or failed; the text has the end of what it said.
+    """
+    command = [Path(words[0]).name, *map(str, words[1:])]
+    try:
+        done = subprocess.run(
+            words, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise CheckError(f"{words[0]}: {error.strerror}; `make release-check` installs it") from None
+    if done.returncode:
+        said = " / ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
+        raise CheckError(f"`{' '.join(command)}` exited with {done.returncode}: {said}")
+    return done.stdout
+
+
+def check_tree(release: Release) -> Iterator[str]:
+    """What is checked is what is committed, with its history."""
+    if changed := release.git("status", "--porcelain").splitlines():
+        yield f"{len(changed)} file(s) are not committed, the first is {changed[0][3:]}: commit or remove them"
+    if release.git("rev-parse", "--is-shallow-repository").strip() == "true":
+        yield "the history is cut off, so that recordings cannot be compared with it: git fetch --unshallow"
+    for name in FILES:
+        if not (release.root / name).is_file():
+            yield f"{name} is missing: write it"
+
+
+def check_version(release: Release) -> Iterator[str]:
+    """Pages, and a tag of this commit, name the version of `pyproject.toml`."""
+    for name in release.git("ls-files", "*.md", "*.yaml").splitlines():
+        for found in re.findall(r"components@v?(\d[\w.]*\w)", (release.root / name).read_text(encoding="utf-8")):
+            if found != release.version:
+                yield f"{name} installs components@{found}: write {release.version}"
+    for tag in release.tags():
+        if tag != f"v{release.version}":
+            yield f"the tag {tag} is not v{release.version}: change `version` in pyproject.toml, or tag another commit"
+
+
+def check_changelog(release: Release) -> Iterator[str]:
+    """The version has a section, short enough to be read; one with a tag has the day of the release."""
+    text = (release.root / "CHANGELOG.md").read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(release.version)} - (.*)$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        yield f"CHANGELOG.md has no section `## {release.version} - YYYY-MM-DD`: write it"
+        return
+    if (lines := found[0].count("\n")) > CHANGELOG_LINES:
+        yield f"its section has {lines} lines, of {CHANGELOG_LINES} allowed: shorten it"
+    try:
+        if found[1] != "unreleased" or release.tags():
+            date.fromisoformat(found[1])
+    except ValueError:
+        yield f"its section is dated {found[1]!r}: write the day of the release as YYYY-MM-DD (without a tag: unreleased)"
+
+
+def check_recordings(release: Release) -> Iterator[str]:
+    """A minor release has recordings, and those that were ever listed are as they were."""
+    folder = release.root / "tests" / "recordings"
+    name = "v{}_{}_0".format(*release.version.split("."))
+    if not list(folder.glob(f"{name}/*.gz")):
+        yield f"there are none of this version: python -m tests.recordings {name}"
+    listed = {line[66:]: line[:64] for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()}
+    there = {str(path.relative_to(folder)): path for path in folder.glob("v*/*.gz")}
+    for name in sorted(listed.keys() | there.keys()):
+        if name not in there:
+            yield f"{name} is gone: recordings are frozen, restore it"
+        elif name not in listed:
+            yield f"{name} is not listed: in tests/recordings, sha256sum {name} >> SHA256SUMS"
+        elif hashlib.sha256(there[name].read_bytes()).hexdigest() != listed[name]:
+            yield f"{name} was changed: recordings are frozen, restore it and record under the name of a new version"
+    history = release.git("log", "--format=", "-p", "--", "tests/recordings/SHA256SUMS")
+    for digest, name in re.findall(r"^-([0-9a-f]{64})  (.+)$", history, re.MULTILINE):
+        if listed.get(name) != digest:
+            yield f"{name} was listed with the digest {digest[:12]}: restore the recording and its line in SHA256SUMS"
+
+
+def check_schema(release: Release) -> Iterator[str]:
+    """`make schema` changes no file."""
+    copy, python = release.check_out("schema"), Path(sys.executable).parent
+    paths = os.pathsep.join(str(copy / name) for name in ("", "sdk", "components", "stacks"))
+    run("make", "-o", ".venv/.synced", "schema", f"VENV={python}", cwd=copy, env={"PYTHONPATH": paths})
+    folder = release.git("rev-parse", "--absolute-git-dir").strip()
+    for name in run("git", f"--git-dir={folder}", f"--work-tree={copy}", "diff", "--name-only", cwd=copy).splitlines():
+        yield f"{name} is not what is generated: run `make schema`, read the diff and commit it"
+
+
+def check_docs(release: Release) -> Iterator[str]:
+    """The documentation site can be built."""
+    run("make", "--no-print-directory", "docs", cwd=release.root)
+    yield from ()
+
+
+def check_build(release: Release) -> Iterator[str]:
+    """Wheel and sdist come out the same from another folder, with other times and modes, and from the sdist."""
+
+    def build(source: Path, name: str, *kinds: str) -> None:
+        words = ("--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", release.scratch / name)
+        run(UV, "build", *words, *kinds, source)
+
+    build(release.check_out("first"), "first", "--sdist", "--wheel")
+    other = release.check_out("a second one")
+    for path in other.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+        path.chmod(0o700)
+    build(other, "a second one", "--sdist", "--wheel")
+    build(release.built("*.tar.gz"), "from the sdist", "--wheel")
+    for name, pattern in (("a second one", "*.whl"), ("a second one", "*.tar.gz"), ("from the sdist", "*.whl")):
+        first, again = release.built(pattern), release.built(pattern, name)
+        if first.read_bytes() != again.read_bytes():
+            yield f"{first.name} differs from {name}: find what depends on folder, time or mode with diffoscope"
+
+
+def check_wheel(release: Release) -> Iterator[str]:
+    """The package index takes the metadata, and the wheel holds its packages, with types, schema and license alone."""
+    wheel, info = release.built("*.whl"), f"torchx_pulumi-{release.version}.dist-info"
+    run(CHECKERS / "twine", "--no-color", "check", "--strict", wheel, release.built("*.tar.gz"))
+    with zipfile.ZipFile(wheel) as archive:
+        names, metadata = archive.namelist(), archive.read(f"{info}/METADATA").decode()
+    for target in re.findall(r"\]\((?!https?://|#)([^)\s]*)", metadata):
+        yield f"its description links to {target}, which is nowhere: [project.urls] needs the row Repository"
+    types = (f"{package}/py.typed" for package in PACKAGES)
+    for name in {*types, "torchx_pulumi/outputs/schema.json", f"{info}/licenses/LICENSE"}.difference(names):
+        yield f"{name} is missing: see [tool.hatch.build] in pyproject.toml"
+    for name in names:
+        if name.split("/", 1)[0] not in {*PACKAGES, "torchx_plugins", info} or "/tests/" in name:
+            yield f"{name} does not belong to it: see [tool.hatch.build] in pyproject.toml"
+
+
+def check_install(release: Release) -> Iterator[str]:
+    """In a fresh environment, outside this tree, the commands of the wheel run."""
+    environment, pins = release.scratch / "environment", release.root / "requirements" / "dev.txt"
+    outside = {"PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
+    run(UV, "venv", "--quiet", "--python", sys.executable, environment)
+    words = ("--quiet", "--constraint", pins, f"{release.built('*.whl')}[{EXTRAS}]")
+    run(UV, "pip", "install", *words, cwd=release.scratch, env=outside)
+    schema = (release.root / "components" / "schema.json").read_text(encoding="utf-8")
+    commands = {
+        "torchx-pulumi --version": f"torchx-pulumi {release.version}\n",
+        "pulumi-resource-torchx --schema": schema,
+    }
+    for command, expected in commands.items():
+        name, option = command.split()
+        printed = run(environment / "bin" / name, option, cwd=release.scratch, env=outside)
+        if printed != expected:
+            yield f"`{command}` printed {printed[:60]!r} in place of {expected[:60]!r}"
+
+
+def check_sbom(release: Release) -> Iterator[str]:
+    """What is installed with the wheel has a bill of materials, and licenses of the list."""
+    sbom = release.built("*.whl").with_name(f"torchx_pulumi-{release.version}.cdx.json")
+    words = ("--pyproject", release.root / "pyproject.toml", "--output-reproducible", "-o", sbom)
+    run(CHECKERS / "cyclonedx-py", "environment", *words, release.built("bin/python", "environment"))
+    yield from license_problems(json.loads(sbom.read_text(encoding="utf-8"))["components"])
+
+
+def license_problems(components: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Say which components of an SBOM have no license, or one that is not in `LICENSES`."""
+    for component in components:
+        names = [
+            entry.get("expression") or entry["license"].get("id") or entry["license"]["name"]
+            for entry in component.get("licenses", ())
+        ] or [SILENT.get(component["name"], "no license")]
+        # A AND B needs both, A OR B one of them.
+        parts = [part.split(" OR ") for name in names for part in name.split(" AND ")]
+        if not all(any(one.strip("() ") in LICENSES for one in part) for part in parts):
+            yield f"{component['name']} {component['version']} has {', '.join(names)}: read it and replace the package"
+
+
+CHECKS: Final = (
+    check_tree, check_version, check_changelog, check_recordings, check_schema, check_docs,
+    check_build, check_wheel, check_install, check_sbom,
+)  # fmt: skip
+
+
+def main(checks: Iterable[Callable[[Release], Iterator[str]]] = CHECKS, root: Path = ROOT) -> int:
+    """Make the checks; return 1 if one of them found something."""
+    (version,) = re.findall(r'^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="torchx-pulumi-release-") as folder:
+        release = Release(root=root, version=version, scratch=Path(folder))
+        for check in checks:
+            try:
+                problems = list(check(release))
+            except CheckError as error:
+                problems = [str(error)]
+            failed += bool(problems)
+            print(f"{check.__name__.removeprefix('check_'):10} {'; '.join(problems) or 'ok'}", flush=True)
+        shutil.rmtree(root / "dist", ignore_errors=True)
+        (root / "dist").mkdir()
+        for path in (release.scratch / "first").glob("torchx_pulumi-*"):
+            shutil.copy(path, root / "dist")
+    print(f"release {version}: {f'{failed} check(s) found something' if failed else 'dist is ready'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
