@@ -17,7 +17,6 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,15 +25,12 @@ CHECKERS: Final = ROOT / ".venv-release" / "bin"
 UV: Final = Path(sys.executable).with_name("uv")
 EXTRAS: Final = "torchx,kubernetes,docker,s3,controller"
 """What the SBOM counts: all that a user may install. `nightly` excludes `torchx`."""
-FILES: Final = ("SECURITY.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE")
-CHANGELOG_LINES: Final = 150
 PACKAGES: Final = ("torchx_pulumi", "torchx_pulumi_components", "torchx_pulumi_stacks")
-LICENSES: Final = frozenset(
-    "Apache-2.0 BSD-2-Clause BSD-3-Clause ISC MIT MIT-0 MPL-2.0 PSF-2.0 Python-2.0".split()
-    + [f"License :: OSI Approved :: {name}" for name in ("Apache Software License", "BSD License", "MIT License")]
-    + ["License :: OSI Approved :: Mozilla Public License 2.0 (MPL 2.0)"]
+LICENSES: Final = (
+    *("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Python-2.0"),
+    *("Apache Software License", "BSD License", "Mozilla Public License 2.0 (MPL 2.0)"),
 )
-"""Licenses that a dependency may have, as SPDX identifiers or as classifiers."""
+"""Licenses that a dependency may have, as SPDX identifiers or as names of classifiers."""
 SILENT: Final = {"protobuf": "BSD-3-Clause"}
 """Dependencies whose metadata name no license that tools read, and the one that their own file states."""
 
@@ -67,32 +63,22 @@ class Release:
         return folder
 
     def built(self, pattern: str, build: str = "first") -> Path:
-        """Return the one file of a build with this name.
-
-        Raises:
-            CheckError: It is not there.
-        """
+        """Return the file of a build with this name; raise CheckError if it is not there."""
         for path in (self.scratch / build).glob(pattern):
             return path
         raise CheckError(f"needs {pattern}, which a check above did not make: see there")
 
 
 def run(*words: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
-    """Run a program and return what it printed.
-
-    Raises:
-        CheckError: It cannot be started, or failed; the text has the end of what it said.
-    """
-    command = [Path(words[0]).name, *map(str, words[1:])]
+    """Run a program and return what it printed; raise CheckError with the end of what it said if it fails."""
+    given = {**os.environ, **(env or {})}
     try:
-        done = subprocess.run(
-            words, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(words, cwd=cwd, env=given, capture_output=True, text=True, check=False)
     except OSError as error:
         raise CheckError(f"{words[0]}: {error.strerror}; `make release-check` installs it") from None
     if done.returncode:
         said = " / ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
-        raise CheckError(f"`{' '.join(command)}` exited with {done.returncode}: {said}")
+        raise CheckError(f"`{' '.join(map(str, words))}` exited with {done.returncode}: {said}")
     return done.stdout
 
 
@@ -102,7 +88,7 @@ def check_tree(release: Release) -> Iterator[str]:
         yield f"{len(changed)} file(s) are not committed, the first is {changed[0][3:]}: commit or remove them"
     if release.git("rev-parse", "--is-shallow-repository").strip() == "true":
         yield "the history is cut off, so that recordings cannot be compared with it: git fetch --unshallow"
-    for name in FILES:
+    for name in ("SECURITY.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE"):
         if not (release.root / name).is_file():
             yield f"{name} is missing: write it"
 
@@ -121,17 +107,16 @@ def check_version(release: Release) -> Iterator[str]:
 def check_changelog(release: Release) -> Iterator[str]:
     """The version has a section, short enough to be read; one with a tag has the day of the release."""
     text = (release.root / "CHANGELOG.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(release.version)} - (.*)$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    if found is None:
+    sections = {part.split(" - ", 1)[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)}
+    if release.version not in sections:
         yield f"CHANGELOG.md has no section `## {release.version} - YYYY-MM-DD`: write it"
         return
-    if (lines := found[0].count("\n")) > CHANGELOG_LINES:
-        yield f"its section has {lines} lines, of {CHANGELOG_LINES} allowed: shorten it"
-    try:
-        if found[1] != "unreleased" or release.tags():
-            date.fromisoformat(found[1])
-    except ValueError:
-        yield f"its section is dated {found[1]!r}: write the day of the release as YYYY-MM-DD (without a tag: unreleased)"
+    lines = sections[release.version].splitlines()
+    if len(lines) > 150:
+        yield f"its section has {len(lines)} lines, of 150 allowed: shorten it"
+    day = lines[0].partition(" - ")[2]
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", day) and (day != "unreleased" or release.tags()):
+        yield f"its section is dated {day!r}: write the day as YYYY-MM-DD, or `unreleased` before the commit has a tag"
 
 
 def check_recordings(release: Release) -> Iterator[str]:
@@ -168,27 +153,23 @@ def check_schema(release: Release) -> Iterator[str]:
 def check_docs(release: Release) -> Iterator[str]:
     """The documentation site can be built."""
     run("make", "--no-print-directory", "docs", cwd=release.root)
-    yield from ()
+    if not (release.root / "site" / "index.html").is_file():
+        yield "`make docs` made no site/index.html: see the target docs in Makefile"
 
 
 def check_build(release: Release) -> Iterator[str]:
-    """Wheel and sdist come out the same from another folder, with other times and modes, and from the sdist."""
-
-    def build(source: Path, name: str, *kinds: str) -> None:
-        words = ("--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", release.scratch / name)
-        run(UV, "build", *words, *kinds, source)
-
-    build(release.check_out("first"), "first", "--sdist", "--wheel")
-    other = release.check_out("a second one")
-    for path in other.rglob("*"):
+    """A wheel made by way of the sdist, and one from another folder with other times and modes, are the same."""
+    first, second = (release.check_out(name) for name in ("first", "second"))
+    for path in second.rglob("*"):
         os.utime(path, (1e9, 1e9))
-        path.chmod(0o700)
-    build(other, "a second one", "--sdist", "--wheel")
-    build(release.built("*.tar.gz"), "from the sdist", "--wheel")
-    for name, pattern in (("a second one", "*.whl"), ("a second one", "*.tar.gz"), ("from the sdist", "*.whl")):
-        first, again = release.built(pattern), release.built(pattern, name)
-        if first.read_bytes() != again.read_bytes():
-            yield f"{first.name} differs from {name}: find what depends on folder, time or mode with diffoscope"
+        path.chmod(path.stat().st_mode & 0o700)
+    for tree, kinds in ((first, ()), (second, ("--sdist", "--wheel"))):
+        words = ("--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", tree.parent)
+        run(UV, "build", *words, *kinds, tree)
+    for pattern in ("*.whl", "*.tar.gz"):
+        one = release.built(pattern)
+        if one.read_bytes() != release.built(pattern, "second").read_bytes():
+            yield f"{one.name} depends on folder, time or mode, or the sdist lacks a file: compare two with diffoscope"
 
 
 def check_wheel(release: Release) -> Iterator[str]:
@@ -197,8 +178,8 @@ def check_wheel(release: Release) -> Iterator[str]:
     run(CHECKERS / "twine", "--no-color", "check", "--strict", wheel, release.built("*.tar.gz"))
     with zipfile.ZipFile(wheel) as archive:
         names, metadata = archive.namelist(), archive.read(f"{info}/METADATA").decode()
-    for target in re.findall(r"\]\((?!https?://|#)([^)\s]*)", metadata):
-        yield f"its description links to {target}, which is nowhere: [project.urls] needs the row Repository"
+    if dead := re.findall(r"\]\((?!https?://|#)([^)\s]*)", metadata):
+        yield f"its description links to {dead[0]}, which is no address: [project.urls] needs the row Repository"
     types = (f"{package}/py.typed" for package in PACKAGES)
     for name in {*types, "torchx_pulumi/outputs/schema.json", f"{info}/licenses/LICENSE"}.difference(names):
         yield f"{name} is missing: see [tool.hatch.build] in pyproject.toml"
@@ -208,22 +189,20 @@ def check_wheel(release: Release) -> Iterator[str]:
 
 
 def check_install(release: Release) -> Iterator[str]:
-    """In a fresh environment, outside this tree, the commands of the wheel run."""
+    """In a fresh environment, without this tree, the commands of the wheel run."""
     environment, pins = release.scratch / "environment", release.root / "requirements" / "dev.txt"
-    outside = {"PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
+    alone = {"PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
     run(UV, "venv", "--quiet", "--python", sys.executable, environment)
-    words = ("--quiet", "--constraint", pins, f"{release.built('*.whl')}[{EXTRAS}]")
-    run(UV, "pip", "install", *words, cwd=release.scratch, env=outside)
+    run(UV, "pip", "install", "--quiet", "--constraint", pins, f"{release.built('*.whl')}[{EXTRAS}]", env=alone)
     schema = (release.root / "components" / "schema.json").read_text(encoding="utf-8")
-    commands = {
-        "torchx-pulumi --version": f"torchx-pulumi {release.version}\n",
-        "pulumi-resource-torchx --schema": schema,
-    }
-    for command, expected in commands.items():
-        name, option = command.split()
-        printed = run(environment / "bin" / name, option, cwd=release.scratch, env=outside)
-        if printed != expected:
-            yield f"`{command}` printed {printed[:60]!r} in place of {expected[:60]!r}"
+    version = f"torchx-pulumi {release.version}\n"
+    for name, option, wanted in (
+        ("torchx-pulumi", "--version", version),
+        ("pulumi-resource-torchx", "--schema", schema),
+    ):
+        printed = run(environment / "bin" / name, option, env=alone)
+        if printed != wanted:
+            yield f"`{name} {option}` printed {printed[:60]!r} in place of {wanted[:60]!r}"
 
 
 def check_sbom(release: Release) -> Iterator[str]:
@@ -237,13 +216,12 @@ def check_sbom(release: Release) -> Iterator[str]:
 def license_problems(components: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Say which components of an SBOM have no license, or one that is not in `LICENSES`."""
     for component in components:
-        names = [
-            entry.get("expression") or entry["license"].get("id") or entry["license"]["name"]
-            for entry in component.get("licenses", ())
-        ] or [SILENT.get(component["name"], "no license")]
+        entries = [entry.get("license", entry) for entry in component.get("licenses", ())]
+        names = [entry.get("expression") or entry.get("id") or entry["name"].split(" :: ")[-1] for entry in entries]
+        names = names or [SILENT.get(component["name"], "no license")]
         # A AND B needs both, A OR B one of them.
         parts = [part.split(" OR ") for name in names for part in name.split(" AND ")]
-        if not all(any(one.strip("() ") in LICENSES for one in part) for part in parts):
+        if not all(any(one in LICENSES for one in part) for part in parts):
             yield f"{component['name']} {component['version']} has {', '.join(names)}: read it and replace the package"
 
 
