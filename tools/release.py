@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,7 @@ CHECKERS: Final = ROOT / ".venv-release" / "bin"
 UV: Final = Path(sys.executable).with_name("uv")
 EXTRAS: Final = "torchx,kubernetes,docker,s3,controller"
 """What the SBOM counts: all that a user may install. `nightly` excludes `torchx`."""
-PACKAGES: Final = ("torchx_pulumi", "torchx_pulumi_components", "torchx_pulumi_stacks")
+PACKAGES: Final = ("torchx_pulumi", "torchx_pulumi_components", "torchx_pulumi_stacks")  # and torchx_plugins
 LICENSES: Final = (
     *("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Python-2.0"),
     *("Apache Software License", "BSD License", "Mozilla Public License 2.0 (MPL 2.0)"),
@@ -134,10 +134,11 @@ def check_recordings(release: Release) -> Iterator[str]:
             yield f"{name} is not listed: in tests/recordings, sha256sum {name} >> SHA256SUMS"
         elif hashlib.sha256(there[name].read_bytes()).hexdigest() != listed[name]:
             yield f"{name} was changed: recordings are frozen, restore it and record under the name of a new version"
-    history = release.git("log", "--format=", "-p", "--", "tests/recordings/SHA256SUMS")
-    for digest, name in re.findall(r"^-([0-9a-f]{64})  (.+)$", history, re.MULTILINE):
+    history = release.git("log", "--reverse", "--format=", "-p", "--", "tests/recordings/SHA256SUMS")
+    added = re.findall(r"^\+([0-9a-f]{64})  (.+)$", history, re.MULTILINE)
+    for name, digest in {name: digest for digest, name in reversed(added)}.items():
         if listed.get(name) != digest:
-            yield f"{name} was listed with the digest {digest[:12]}: restore the recording and its line in SHA256SUMS"
+            yield f"{name} was first listed as {digest[:12]}: restore the recording and its line in SHA256SUMS"
 
 
 def check_schema(release: Release) -> Iterator[str]:
@@ -175,7 +176,6 @@ def check_build(release: Release) -> Iterator[str]:
 def check_wheel(release: Release) -> Iterator[str]:
     """The package index takes the metadata, and the wheel holds its packages, with types, schema and license alone."""
     wheel, info = release.built("*.whl"), f"torchx_pulumi-{release.version}.dist-info"
-    run(CHECKERS / "twine", "--no-color", "check", "--strict", wheel, release.built("*.tar.gz"))
     with zipfile.ZipFile(wheel) as archive:
         names, metadata = archive.namelist(), archive.read(f"{info}/METADATA").decode()
     if dead := re.findall(r"\]\((?!https?://|#)([^)\s]*)", metadata):
@@ -186,6 +186,7 @@ def check_wheel(release: Release) -> Iterator[str]:
     for name in names:
         if name.split("/", 1)[0] not in {*PACKAGES, "torchx_plugins", info} or "/tests/" in name:
             yield f"{name} does not belong to it: see [tool.hatch.build] in pyproject.toml"
+    run(CHECKERS / "twine", "--no-color", "check", "--strict", wheel, release.built("*.tar.gz"))
 
 
 def check_install(release: Release) -> Iterator[str]:
@@ -194,15 +195,12 @@ def check_install(release: Release) -> Iterator[str]:
     alone = {"PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
     run(UV, "venv", "--quiet", "--python", sys.executable, environment)
     run(UV, "pip", "install", "--quiet", "--constraint", pins, f"{release.built('*.whl')}[{EXTRAS}]", env=alone)
-    schema = (release.root / "components" / "schema.json").read_text(encoding="utf-8")
-    version = f"torchx-pulumi {release.version}\n"
-    for name, option, wanted in (
-        ("torchx-pulumi", "--version", version),
-        ("pulumi-resource-torchx", "--schema", schema),
-    ):
-        printed = run(environment / "bin" / name, option, env=alone)
-        if printed != wanted:
-            yield f"`{name} {option}` printed {printed[:60]!r} in place of {wanted[:60]!r}"
+    expected = {"torchx-pulumi --version": f"torchx-pulumi {release.version}\n"}
+    expected["pulumi-resource-torchx --schema"] = (release.root / "components/schema.json").read_text(encoding="utf-8")
+    for command, wanted in expected.items():
+        name, option = command.split()
+        if (printed := run(environment / "bin" / name, option, env=alone)) != wanted:
+            yield f"`{command}` printed {printed[:60]!r} in place of {wanted[:60]!r}"
 
 
 def check_sbom(release: Release) -> Iterator[str]:
@@ -219,35 +217,32 @@ def license_problems(components: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         entries = [entry.get("license", entry) for entry in component.get("licenses", ())]
         names = [entry.get("expression") or entry.get("id") or entry["name"].split(" :: ")[-1] for entry in entries]
         names = names or [SILENT.get(component["name"], "no license")]
-        # A AND B needs both, A OR B one of them.
         parts = [part.split(" OR ") for name in names for part in name.split(" AND ")]
-        if not all(any(one in LICENSES for one in part) for part in parts):
+        if not all(any(choice in LICENSES for choice in choices) for choices in parts):
             yield f"{component['name']} {component['version']} has {', '.join(names)}: read it and replace the package"
 
 
-CHECKS: Final = (
-    check_tree, check_version, check_changelog, check_recordings, check_schema, check_docs,
-    check_build, check_wheel, check_install, check_sbom,
-)  # fmt: skip
+CHECKS: Final = (check_tree, check_version, check_changelog, check_recordings, check_schema, check_docs)
+CHECKS_OF_PACKAGES: Final = (check_build, check_wheel, check_install, check_sbom)
 
 
-def main(checks: Iterable[Callable[[Release], Iterator[str]]] = CHECKS, root: Path = ROOT) -> int:
+def main(root: Path = ROOT) -> int:
     """Make the checks; return 1 if one of them found something."""
     (version,) = re.findall(r'^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     failed = 0
     with tempfile.TemporaryDirectory(prefix="torchx-pulumi-release-") as folder:
         release = Release(root=root, version=version, scratch=Path(folder))
-        for check in checks:
+        (release.scratch / "first").mkdir()
+        for check in (*CHECKS, *CHECKS_OF_PACKAGES):
+            problems: list[str] = []
             try:
-                problems = list(check(release))
+                problems.extend(check(release))
             except CheckError as error:
-                problems = [str(error)]
+                problems.append(str(error))
             failed += bool(problems)
             print(f"{check.__name__.removeprefix('check_'):10} {'; '.join(problems) or 'ok'}", flush=True)
         shutil.rmtree(root / "dist", ignore_errors=True)
-        (root / "dist").mkdir()
-        for path in (release.scratch / "first").glob("torchx_pulumi-*"):
-            shutil.copy(path, root / "dist")
+        shutil.copytree(release.scratch / "first", root / "dist", ignore=shutil.ignore_patterns("tree", ".gitignore"))
     print(f"release {version}: {f'{failed} check(s) found something' if failed else 'dist is ready'}")
     return 1 if failed else 0
 
