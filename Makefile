@@ -39,9 +39,10 @@ $(NIGHTLY): pyproject.toml requirements/nightly.txt tools/sync.py
 	@$(PYTHON) tools/sync.py .venv-nightly requirements/nightly.txt
 	@touch $@
 
-$(RELEASE): requirements/release.txt tools/sync.py
-	@echo "sync: Python packages into .venv-release (what checks a release)"
-	@$(PYTHON) tools/sync.py .venv-release requirements/release.txt
+$(RELEASE): requirements/release.txt | $(SYNCED)
+	@echo "release-check: Python packages into .venv-release"
+	@$(VENV)/uv venv --quiet --allow-existing --python $(PYTHON) .venv-release
+	@$(VENV)/uv pip sync --quiet --python .venv-release/bin/python requirements/release.txt
 	@touch $@
 
 sync: $(SYNCED) $(NIGHTLY) ## Install the Python packages, for both TorchX versions

@@ -1,7 +1,6 @@
 """Build what a release publishes, and check it: `python -m tools.release` (`make release-check`).
 
-Every check is made and prints one line: ok, or what is wrong and what to do. `dist` then holds wheel, sdist and SBOM.
-Nothing is published.
+Each check prints one line: ok, or what is wrong and what to do. `dist` then holds wheel, sdist and SBOM.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ def check_version(release: Release) -> Iterator[str]:
 def check_changelog(release: Release) -> Iterator[str]:
     """The version has a section, short enough to be read; one with a tag has the day of the release."""
     text = (release.root / "CHANGELOG.md").read_text(encoding="utf-8")
-    sections = {part.split(" - ", 1)[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)}
+    sections = {part.split(" - ", 1)[0]: part for part in re.split(r"(?m)^## ", text)}
     if release.version not in sections:
         yield f"CHANGELOG.md has no section `## {release.version} - YYYY-MM-DD`: write it"
         return
@@ -135,8 +134,8 @@ def check_recordings(release: Release) -> Iterator[str]:
         elif hashlib.sha256(there[name].read_bytes()).hexdigest() != listed[name]:
             yield f"{name} was changed: recordings are frozen, restore it and record under the name of a new version"
     history = release.git("log", "--reverse", "--format=", "-p", "--", "tests/recordings/SHA256SUMS")
-    added = re.findall(r"^\+([0-9a-f]{64})  (.+)$", history, re.MULTILINE)
-    for name, digest in {name: digest for digest, name in reversed(added)}.items():
+    first = {name: digest for digest, name in reversed(re.findall(r"(?m)^\+([0-9a-f]{64})  (.+)$", history))}
+    for name, digest in first.items():
         if listed.get(name) != digest:
             yield f"{name} was first listed as {digest[:12]}: restore the recording and its line in SHA256SUMS"
 
@@ -154,8 +153,8 @@ def check_schema(release: Release) -> Iterator[str]:
 def check_docs(release: Release) -> Iterator[str]:
     """The documentation site can be built."""
     run("make", "--no-print-directory", "docs", cwd=release.root)
-    if not (release.root / "site" / "index.html").is_file():
-        yield "`make docs` made no site/index.html: see the target docs in Makefile"
+    if not (release.root / "build" / "site" / "index.html").is_file():
+        yield "`make docs` made no build/site/index.html: see the target docs in Makefile"
 
 
 def check_build(release: Release) -> Iterator[str]:
@@ -228,7 +227,7 @@ CHECKS_OF_PACKAGES: Final = (check_build, check_wheel, check_install, check_sbom
 
 def main(root: Path = ROOT) -> int:
     """Make the checks; return 1 if one of them found something."""
-    (version,) = re.findall(r'^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    (version,) = re.findall(r'(?m)^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"))
     failed = 0
     with tempfile.TemporaryDirectory(prefix="torchx-pulumi-release-") as folder:
         release = Release(root=root, version=version, scratch=Path(folder))

@@ -174,8 +174,8 @@ def test_documentation_that_is_not_built_is_named(repository: Repository) -> Non
     (repository.root / "docs").mkdir()
     (repository.root / "Makefile").write_text("clean:\n")
     (problem,) = repository.problems(check_docs)
-    assert "made no site/index.html" in problem
-    (repository.root / "Makefile").write_text(".PHONY: docs\ndocs:\n\t@mkdir site && touch site/index.html\n")
+    assert "made no build/site/index.html" in problem
+    (repository.root / "Makefile").write_text(".PHONY: docs\ndocs:\n\t@mkdir -p build/site && touch build/site/index.html\n")
     assert repository.problems(check_docs) == []
 
 
