@@ -100,6 +100,8 @@ def run_suite(suite: Suite, env: dict[str, str]) -> int:
         pytest(suite.python, env, "-m", f"{suite.marks} and idle", *suite.words),
     ]
     code = next((code for code in codes if code not in (0, NO_TESTS)), min(codes))
+    if code == NO_TESTS:
+        say("no test was chosen; those marked extended or counted need `make e2e-extended`")
     say(f"with {suite.name}: {'passed' if code == 0 else f'exit code {code}'}, {time.monotonic() - begin:.0f} s")
     return code
 

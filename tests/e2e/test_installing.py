@@ -59,9 +59,8 @@ def test_the_plugin_is_installed_from_a_clone_by_the_steps_of_pulumi(
         run(python, "-c", GET_SCHEMA, folder, cwd=tmp_path),
         run("pulumi", "package", "get-schema", python.parent / "pulumi-resource-torchx", cwd=tmp_path, env=e2e_env),
     ):
-        assert sorted(json.loads(schema)["resources"]) == [
-            "torchx:index:MCADTrainingJob", "torchx:index:VolcanoTrainingJob",
-        ]  # fmt: skip
+        names = ("MCADTrainingJob", "PatchedImage", "VolcanoTrainingJob")
+        assert sorted(json.loads(schema)["resources"]) == [f"torchx:index:{name}" for name in names]
 
 
 def test_the_page_for_torchx_users_installs_what_its_next_line_runs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -55,9 +56,20 @@ def main(argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver]
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of the output has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        print("torchx-pulumi: no space is left on the device that is written to; free some", file=sys.stderr)  # noqa: T201
+        return EXIT_INVALID
     return code
+
+
+def _drop_output() -> None:
+    # The interpreter writes what is left of the output once more when it ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _no_driver() -> Driver:
@@ -107,9 +119,13 @@ class _ShowVersion(argparse.Action):
     """Prints the version, which takes longer to find than the rest of the parser."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        print(f"torchx-pulumi {version('torchx-pulumi')}")  # noqa: T201
+        try:
+            found = version("torchx-pulumi")
+        except PackageNotFoundError:
+            found = "(a checkout that is not installed)"
+        print(f"torchx-pulumi {found}")  # noqa: T201
         parser.exit()
 
 

@@ -148,9 +148,9 @@ def freshness(row: FleetRow) -> str:
     return f"{age(row.freshness_s)} ago" + (", stale" if row.stale else "")
 
 
-def gpus(row: FleetRow) -> float:
-    """Return the number of GPUs that the replicas of an app request."""
-    return float(row.resources_total.get("gpu", 0))
+def requested(row: FleetRow, resource: str) -> float:
+    """Return how much of a resource the replicas of an app request."""
+    return float(row.resources_total.get(resource, 0))
 
 
 def running(row: FleetRow, resource: str) -> float:
@@ -242,10 +242,10 @@ COLUMNS: Final = (
         "gpus",
         Amount,
         "GPUs that its replicas request.",
-        lambda app: gpus(app.row),
+        lambda app: requested(app.row, "gpu"),
         title="GPU",
         terminal=4,
-        text=lambda row: f"{gpus(row):g}" if gpus(row) else "",
+        text=lambda row: f"{requested(row, 'gpu'):g}" if requested(row, "gpu") else "",
         cell="number",
     ),
     Column(
@@ -276,7 +276,7 @@ COLUMNS: Final = (
         terminal=6,
         searched=True,
     ),
-    Column("cpus", Amount, "CPUs that its replicas request.", lambda app: float(app.row.resources_total.get("cpu", 0))),
+    Column("cpus", Amount, "CPUs that its replicas request.", lambda app: requested(app.row, "cpu")),
     Column("gpus_running", Amount, "GPUs that its running replicas request.", lambda app: running(app.row, "gpu")),
     Column("cpus_running", Amount, "CPUs that its running replicas request.", lambda app: running(app.row, "cpu")),
     Column("name", str, "Name of the app as the user wrote it.", searched=True),

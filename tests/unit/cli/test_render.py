@@ -109,3 +109,19 @@ def test_reader_that_stops_early_sees_no_traceback(app: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_device_is_one_message(app: Path) -> None:
+    command = [sys.executable, "-c", "import sys; from torchx_pulumi.cli.main import main; sys.exit(main())"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*command, *render_words(app, "--option", "queue=test")],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={"PYTHONPATH": ":".join(sys.path)},
+        )
+    assert done.stderr == "torchx-pulumi: no space is left on the device that is written to; free some\n"
+    assert done.returncode == 2
