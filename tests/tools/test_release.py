@@ -175,7 +175,9 @@ def test_documentation_that_is_not_built_is_named(repository: Repository) -> Non
     (repository.root / "Makefile").write_text("clean:\n")
     (problem,) = repository.problems(check_docs)
     assert "made no build/site/index.html" in problem
-    (repository.root / "Makefile").write_text(".PHONY: docs\ndocs:\n\t@mkdir -p build/site && touch build/site/index.html\n")
+    (repository.root / "Makefile").write_text(
+        ".PHONY: docs\ndocs:\n\t@mkdir -p build/site && touch build/site/index.html\n"
+    )
     assert repository.problems(check_docs) == []
 
 
