@@ -23,8 +23,9 @@ VENV := .venv/bin
 SYNCED := .venv/.synced
 NIGHTLY := .venv-nightly/.synced
 DOCS := .venv-docs/.synced
+RELEASE := .venv-release/.synced
 
-.PHONY: help sync check test golden e2e e2e-extended demo bench schema docs wheel cluster-up cluster-status cluster-down clean
+.PHONY: help sync check test golden e2e e2e-extended demo bench schema docs wheel release-check cluster-up cluster-status cluster-down clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -43,6 +44,12 @@ $(DOCS): requirements/docs.txt | $(SYNCED)
 	@echo "docs: Python packages into .venv-docs (Zensical needs Python 3.11 or newer)"
 	@$(VENV)/uv venv --quiet --allow-existing --python $(PYTHON) .venv-docs
 	@$(VENV)/uv pip sync --quiet --python .venv-docs/bin/python requirements/docs.txt
+	@touch $@
+
+$(RELEASE): requirements/release.txt | $(SYNCED)
+	@echo "release-check: Python packages into .venv-release"
+	@$(VENV)/uv venv --quiet --allow-existing --python $(PYTHON) .venv-release
+	@$(VENV)/uv pip sync --quiet --python .venv-release/bin/python requirements/release.txt
 	@touch $@
 
 sync: $(SYNCED) $(NIGHTLY) ## Install the Python packages, for both TorchX versions
@@ -90,6 +97,9 @@ docs: $(DOCS) ## Build the documentation site into build/site
 wheel: $(SYNCED) ## Build the wheel into dist/
 	@$(VENV)/uv build --wheel --out-dir dist .
 
+release-check: $(SYNCED) $(RELEASE) ## Build what a release publishes into dist/, and say what is missing
+	@$(VENV)/python -m tools.release
+
 cluster-up: $(SYNCED) ## Start the local cluster
 	@$(VENV)/python -m tools.local_cluster up $(ARGS)
 
@@ -100,4 +110,4 @@ cluster-down: $(SYNCED) ## Stop the local cluster and remove all of it
 	@$(VENV)/python -m tools.local_cluster down $(ARGS)
 
 clean: ## Remove what was built in this checkout
-	@rm -rf .venv .venv-nightly .venv-docs .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-nightly .venv-docs .venv-release .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
-import tomllib
+import pytest
 from torchx_pulumi.model.versions import TESTED_SDK, version_text
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ["sdk/torchx_pulumi", "components/torchx_pulumi_components", "stacks/torchx_pulumi_stacks", "tools"]

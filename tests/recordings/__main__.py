@@ -1,12 +1,13 @@
 """Write the recordings of the code that is on the path, with TorchX 0.7.0: `python -m tests.recordings NAME`.
 
-Recordings are frozen from release 0.2.0 on; until then a change of them needs a commit that names its reason. A later
-version of the identity, or of a stored form, gets recordings of its own under another name.
+Recordings are frozen: `SHA256SUMS` lists their digests, and its lines stay. A later version of the identity, or of a
+stored form, gets recordings of its own under another name.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -20,7 +21,10 @@ HERE = Path(__file__).parent
 
 def main(name: str) -> None:
     folder = HERE / name
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        sys.exit(f"tests/recordings/{name} exists, and recordings are frozen: take the name of another version")
     programs: dict[str, Any] = {}
     for job in program_jobs():
         ups: list[Any] = []
@@ -38,6 +42,10 @@ def main(name: str) -> None:
         taken = without_specs(take_over(program, order["entry"], registered))
         apps[app.id] = {**made, "registered": without_specs(registered), "program": program, "taken": taken}
     write(folder / "apps.json.gz", apps)
+    with (HERE / "SHA256SUMS").open("a") as sums:
+        sums.writelines(
+            f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}/{path.name}\n" for path in folder.iterdir()
+        )
     sys.stdout.write(f"{len(programs)} programs, {len(apps)} apps\n")
 
 

@@ -1,8 +1,8 @@
 """What was made of 745 jobs, and what is made of them now: a run that exists keeps identity, names and stored forms.
 
-A failure here means that running jobs would be relaunched, lost or not found after an upgrade. `__main__` says when
-recordings may change. `TORCHX_PULUMI_RECORDINGS=all` registers every job with the mock engine; else those whose names,
-places or later changes are special.
+A failure here means that running jobs would be relaunched, lost or not found after an upgrade. `__main__` says how
+later versions are recorded. `TORCHX_PULUMI_RECORDINGS=all` registers every job with the mock engine; else those whose
+names, places or later changes are special.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from torchx_pulumi_components.read_args import read_args
 from tests.recordings import producing
 from tests.recordings.comparing import assert_same, by_urn, recorded, with_specs
 from tests.recordings.jobs import ProgramJob, TorchxJob, program_jobs, torchx_jobs
+from tools.release import Release, check_recordings
 
 RELEASE = "v0_2_0"
 PROGRAMS = list(program_jobs())
@@ -87,6 +88,12 @@ def record_of(value: Any) -> RunRecord:
     record = read_record(value)
     assert record is not None
     return record
+
+
+def test_recordings_are_frozen() -> None:
+    root = Path(__file__).resolve().parents[2]
+    release = Release(root=root, version=RELEASE.removeprefix("v").replace("_", "."), scratch=Path())
+    assert list(check_recordings(release)) == []
 
 
 def test_the_recordings_are_of_these_jobs() -> None:

@@ -282,6 +282,17 @@ PARTS: Final[tuple[Part, ...]] = (
         installed=Installed(),
     ),
     Part(
+        name="actionlint",
+        version="1.7.12",
+        expected_s=10,
+        source=GoSource(
+            folder=GO_FAMILIES / "actionlint",
+            module="github.com/rhysd/actionlint",
+            targets=(GoTarget(executable="actionlint", package="github.com/rhysd/actionlint/cmd/actionlint"),),
+        ),
+        installed=Installed(),
+    ),
+    Part(
         name="distribution",
         version="3.1.2",
         expected_s=180,

@@ -1,0 +1,23 @@
+"""The workflows of this repository are valid: expressions, contexts, permissions, inputs of known actions."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.bootstrap import ensure
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.e2e
+
+
+def test_workflows_are_valid() -> None:
+    program = ensure(["actionlint"])["actionlint"] / "actionlint"
+    # What this machine has of other checkers makes no difference.
+    done = subprocess.run(
+        [program, "-no-color", "-shellcheck=", "-pyflakes="], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

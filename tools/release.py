@@ -1,0 +1,250 @@
+"""Build what a release publishes, and check it: `python -m tools.release` (`make release-check`).
+
+Each check prints one line: ok, or what is wrong and what to do. `dist` then holds wheel, sdist and SBOM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+CHECKERS: Final = ROOT / ".venv-release" / "bin"
+UV: Final = Path(sys.executable).with_name("uv")
+EXTRAS: Final = "torchx,kubernetes,docker,s3,controller"
+"""What the SBOM counts: all that a user may install. `nightly` excludes `torchx`."""
+PACKAGES: Final = ("torchx_pulumi", "torchx_pulumi_components", "torchx_pulumi_stacks")  # and torchx_plugins
+LICENSES: Final = (
+    *("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Python-2.0"),
+    *("Apache Software License", "BSD License", "Mozilla Public License 2.0 (MPL 2.0)"),
+)
+"""Licenses that a dependency may have, as SPDX identifiers or as names of classifiers."""
+SILENT: Final = {"protobuf": "BSD-3-Clause"}
+"""Dependencies whose metadata name no license that tools read, and the one that their own file states."""
+
+
+class CheckError(Exception):
+    """A check cannot be made. Its text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What the checks look at."""
+
+    root: Path
+    version: str
+    scratch: Path
+    """An empty folder, removed at the end. Each build has a folder in it."""
+
+    def git(self, *words: str) -> str:
+        """Run git in the tree; return what it printed."""
+        return run("git", *words, cwd=self.root)
+
+    def tags(self) -> list[str]:
+        """Return the version tags of the commit that is checked out."""
+        return self.git("tag", "--points-at", "HEAD", "--list", "v*").split()
+
+    def check_out(self, name: str) -> Path:
+        """Write the committed files into a folder of their own."""
+        folder = self.scratch / name / "tree"
+        self.git("checkout-index", "--all", f"--prefix={folder}/")
+        return folder
+
+    def built(self, pattern: str, build: str = "first") -> Path:
+        """Return the file of a build with this name; raise CheckError if it is not there."""
+        for path in (self.scratch / build).glob(pattern):
+            return path
+        raise CheckError(f"needs {pattern}, which a check above did not make: see there")
+
+
+def run(*words: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
+    """Run a program and return what it printed; raise CheckError with the end of what it said if it fails."""
+    given = {**os.environ, **(env or {})}
+    try:
+        done = subprocess.run(words, cwd=cwd, env=given, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise CheckError(f"{words[0]}: {error.strerror}; `make release-check` installs it") from None
+    if done.returncode:
+        said = " / ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
+        raise CheckError(f"`{' '.join(map(str, words))}` exited with {done.returncode}: {said}")
+    return done.stdout
+
+
+def check_tree(release: Release) -> Iterator[str]:
+    """What is checked is what is committed, with its history."""
+    if changed := release.git("status", "--porcelain").splitlines():
+        yield f"{len(changed)} file(s) are not committed, the first is {changed[0][3:]}: commit or remove them"
+    if release.git("rev-parse", "--is-shallow-repository").strip() == "true":
+        yield "the history is cut off, so that recordings cannot be compared with it: git fetch --unshallow"
+    for name in ("SECURITY.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE"):
+        if not (release.root / name).is_file():
+            yield f"{name} is missing: write it"
+
+
+def check_version(release: Release) -> Iterator[str]:
+    """Pages, and a tag of this commit, name the version of `pyproject.toml`."""
+    for name in release.git("ls-files", "*.md", "*.yaml").splitlines():
+        for found in re.findall(r"components@v?(\d[\w.]*\w)", (release.root / name).read_text(encoding="utf-8")):
+            if found != release.version:
+                yield f"{name} installs components@{found}: write {release.version}"
+    for tag in release.tags():
+        if tag != f"v{release.version}":
+            yield f"the tag {tag} is not v{release.version}: change `version` in pyproject.toml, or tag another commit"
+
+
+def check_changelog(release: Release) -> Iterator[str]:
+    """The version has a section, short enough to be read; one with a tag has the day of the release."""
+    text = (release.root / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = {part.split(" - ", 1)[0]: part for part in re.split(r"(?m)^## ", text)}
+    if release.version not in sections:
+        yield f"CHANGELOG.md has no section `## {release.version} - YYYY-MM-DD`: write it"
+        return
+    lines = sections[release.version].splitlines()
+    if len(lines) > 150:
+        yield f"its section has {len(lines)} lines, of 150 allowed: shorten it"
+    day = lines[0].partition(" - ")[2]
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", day) and (day != "unreleased" or release.tags()):
+        yield f"its section is dated {day!r}: write the day as YYYY-MM-DD, or `unreleased` before the commit has a tag"
+
+
+def check_recordings(release: Release) -> Iterator[str]:
+    """A minor release has recordings, and those that were ever listed are as they were."""
+    folder = release.root / "tests" / "recordings"
+    name = "v{}_{}_0".format(*release.version.split("."))
+    if not list(folder.glob(f"{name}/*.gz")):
+        yield f"there are none of this version: python -m tests.recordings {name}"
+    listed = {line[66:]: line[:64] for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()}
+    there = {str(path.relative_to(folder)): path for path in folder.glob("v*/*.gz")}
+    for name in sorted(listed.keys() | there.keys()):
+        if name not in there:
+            yield f"{name} is gone: recordings are frozen, restore it"
+        elif name not in listed:
+            yield f"{name} is not listed: in tests/recordings, sha256sum {name} >> SHA256SUMS"
+        elif hashlib.sha256(there[name].read_bytes()).hexdigest() != listed[name]:
+            yield f"{name} was changed: recordings are frozen, restore it and record under the name of a new version"
+    history = release.git("log", "--reverse", "--format=", "-p", "--", "tests/recordings/SHA256SUMS")
+    first = {name: digest for digest, name in reversed(re.findall(r"(?m)^\+([0-9a-f]{64})  (.+)$", history))}
+    for name, digest in first.items():
+        if listed.get(name) != digest:
+            yield f"{name} was first listed as {digest[:12]}: restore the recording and its line in SHA256SUMS"
+
+
+def check_schema(release: Release) -> Iterator[str]:
+    """`make schema` changes no file."""
+    copy, python = release.check_out("schema"), Path(sys.executable).parent
+    paths = os.pathsep.join(str(copy / name) for name in ("", "sdk", "components", "stacks"))
+    run("make", "-o", ".venv/.synced", "schema", f"VENV={python}", cwd=copy, env={"PYTHONPATH": paths})
+    folder = release.git("rev-parse", "--absolute-git-dir").strip()
+    for name in run("git", f"--git-dir={folder}", f"--work-tree={copy}", "diff", "--name-only", cwd=copy).splitlines():
+        yield f"{name} is not what is generated: run `make schema`, read the diff and commit it"
+
+
+def check_docs(release: Release) -> Iterator[str]:
+    """The documentation site can be built."""
+    run("make", "--no-print-directory", "docs", cwd=release.root)
+    if not (release.root / "build" / "site" / "index.html").is_file():
+        yield "`make docs` made no build/site/index.html: see the target docs in Makefile"
+
+
+def check_build(release: Release) -> Iterator[str]:
+    """A wheel made by way of the sdist, and one from another folder with other times and modes, are the same."""
+    first, second = (release.check_out(name) for name in ("first", "second"))
+    for path in second.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+        path.chmod(path.stat().st_mode & 0o700)
+    for tree, kinds in ((first, ()), (second, ("--sdist", "--wheel"))):
+        words = ("--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", tree.parent)
+        run(UV, "build", *words, *kinds, tree)
+    for pattern in ("*.whl", "*.tar.gz"):
+        one = release.built(pattern)
+        if one.read_bytes() != release.built(pattern, "second").read_bytes():
+            yield f"{one.name} depends on folder, time or mode, or the sdist lacks a file: compare two with diffoscope"
+
+
+def check_wheel(release: Release) -> Iterator[str]:
+    """The package index takes the metadata, and the wheel holds its packages, with types, schema and license alone."""
+    wheel, info = release.built("*.whl"), f"torchx_pulumi-{release.version}.dist-info"
+    with zipfile.ZipFile(wheel) as archive:
+        names, metadata = archive.namelist(), archive.read(f"{info}/METADATA").decode()
+    if dead := re.findall(r"\]\((?!https?://|#)([^)\s]*)", metadata):
+        yield f"its description links to {dead[0]}, which is no address: [project.urls] needs the row Repository"
+    types = (f"{package}/py.typed" for package in PACKAGES)
+    for name in {*types, "torchx_pulumi/outputs/schema.json", f"{info}/licenses/LICENSE"}.difference(names):
+        yield f"{name} is missing: see [tool.hatch.build] in pyproject.toml"
+    for name in names:
+        if name.split("/", 1)[0] not in {*PACKAGES, "torchx_plugins", info} or "/tests/" in name:
+            yield f"{name} does not belong to it: see [tool.hatch.build] in pyproject.toml"
+    run(CHECKERS / "twine", "--no-color", "check", "--strict", wheel, release.built("*.tar.gz"))
+
+
+def check_install(release: Release) -> Iterator[str]:
+    """In a fresh environment, without this tree, the commands of the wheel run."""
+    environment, pins = release.scratch / "environment", release.root / "requirements" / "dev.txt"
+    alone = {"PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
+    run(UV, "venv", "--quiet", "--python", sys.executable, environment)
+    run(UV, "pip", "install", "--quiet", "--constraint", pins, f"{release.built('*.whl')}[{EXTRAS}]", env=alone)
+    expected = {"torchx-pulumi --version": f"torchx-pulumi {release.version}\n"}
+    expected["pulumi-resource-torchx --schema"] = (release.root / "components/schema.json").read_text(encoding="utf-8")
+    for command, wanted in expected.items():
+        name, option = command.split()
+        if (printed := run(environment / "bin" / name, option, env=alone)) != wanted:
+            yield f"`{command}` printed {printed[:60]!r} in place of {wanted[:60]!r}"
+
+
+def check_sbom(release: Release) -> Iterator[str]:
+    """What is installed with the wheel has a bill of materials, and licenses of the list."""
+    sbom = release.built("*.whl").with_name(f"torchx_pulumi-{release.version}.cdx.json")
+    words = ("--pyproject", release.root / "pyproject.toml", "--output-reproducible", "-o", sbom)
+    run(CHECKERS / "cyclonedx-py", "environment", *words, release.built("bin/python", "environment"))
+    yield from license_problems(json.loads(sbom.read_text(encoding="utf-8"))["components"])
+
+
+def license_problems(components: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Say which components of an SBOM have no license, or one that is not in `LICENSES`."""
+    for component in components:
+        entries = [entry.get("license", entry) for entry in component.get("licenses", ())]
+        names = [entry.get("expression") or entry.get("id") or entry["name"].split(" :: ")[-1] for entry in entries]
+        names = names or [SILENT.get(component["name"], "no license")]
+        parts = [part.split(" OR ") for name in names for part in name.split(" AND ")]
+        if not all(any(choice in LICENSES for choice in choices) for choices in parts):
+            yield f"{component['name']} {component['version']} has {', '.join(names)}: read it and replace the package"
+
+
+CHECKS: Final = (check_tree, check_version, check_changelog, check_recordings, check_schema, check_docs)
+CHECKS_OF_PACKAGES: Final = (check_build, check_wheel, check_install, check_sbom)
+
+
+def main(root: Path = ROOT) -> int:
+    """Make the checks; return 1 if one of them found something."""
+    (version,) = re.findall(r'(?m)^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"))
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="torchx-pulumi-release-") as folder:
+        release = Release(root=root, version=version, scratch=Path(folder))
+        (release.scratch / "first").mkdir()
+        for check in (*CHECKS, *CHECKS_OF_PACKAGES):
+            problems: list[str] = []
+            try:
+                problems.extend(check(release))
+            except CheckError as error:
+                problems.append(str(error))
+            failed += bool(problems)
+            print(f"{check.__name__.removeprefix('check_'):10} {'; '.join(problems) or 'ok'}", flush=True)
+        shutil.rmtree(root / "dist", ignore_errors=True)
+        shutil.copytree(release.scratch / "first", root / "dist", ignore=shutil.ignore_patterns("tree", ".gitignore"))
+    print(f"release {version}: {f'{failed} check(s) found something' if failed else 'dist is ready'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
