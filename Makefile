@@ -40,16 +40,11 @@ $(NIGHTLY): pyproject.toml requirements/nightly.txt tools/sync.py
 	@$(PYTHON) tools/sync.py .venv-nightly requirements/nightly.txt
 	@touch $@
 
-$(DOCS): requirements/docs.txt | $(SYNCED)
-	@echo "docs: Python packages into .venv-docs (Zensical needs Python 3.11 or newer)"
-	@$(VENV)/uv venv --quiet --allow-existing --python $(PYTHON) .venv-docs
-	@$(VENV)/uv pip sync --quiet --python .venv-docs/bin/python requirements/docs.txt
-	@touch $@
-
-$(RELEASE): requirements/release.txt | $(SYNCED)
-	@echo "release-check: Python packages into .venv-release"
-	@$(VENV)/uv venv --quiet --allow-existing --python $(PYTHON) .venv-release
-	@$(VENV)/uv pip sync --quiet --python .venv-release/bin/python requirements/release.txt
+# Zensical needs Python 3.11 or newer.
+$(DOCS) $(RELEASE): .venv-%/.synced: requirements/%.txt | $(SYNCED)
+	@echo "$*: Python packages into .venv-$*"
+	@$(VENV)/uv venv --quiet --allow-existing --python $(PYTHON) .venv-$*
+	@$(VENV)/uv pip sync --quiet --python .venv-$*/bin/python requirements/$*.txt
 	@touch $@
 
 sync: $(SYNCED) $(NIGHTLY) ## Install the Python packages, for both TorchX versions
