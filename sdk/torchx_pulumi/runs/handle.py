@@ -24,6 +24,10 @@ class Handle:
     """`namespace:name`."""
 
 
+TORCHX_VOLCANO = "kubernetes"
+"""TorchX's own scheduler of Volcano Jobs."""
+
+
 def read_handle(text: str) -> Handle:
     """Read an app handle.
 
