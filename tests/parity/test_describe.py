@@ -1,16 +1,22 @@
-"""A Volcano Job of TorchX's own scheduler, as the cluster stores it, is described so that ours renders the same again."""
+"""A Volcano Job of TorchX's own scheduler, as the cluster stores it, is described so that ours renders it again."""
 
 from __future__ import annotations
 
 import copy
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.cli.main import EXIT_INVALID, main
+from torchx_pulumi.inputs.appfile import read_app_file
 from torchx_pulumi.inputs.rendering import render_app
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.planning.quantities import canonical
 from torchx_pulumi.schedulers.volcano.describe import describe_job
+from torchx_pulumi.stack_state.backend import stack_name
+from torchx_pulumi.testing import FakeCluster
 
 from tests.parity.apps import CASES
 from tests.parity.differences import compare, explain
@@ -105,3 +111,32 @@ def test_a_job_that_torchx_did_not_create_is_refused(live: dict[str, Any]) -> No
     for spec in ({}, {"tasks": []}):
         with pytest.raises(InvalidJobError, match=r"spec\.tasks: has no task"):
             describe_job({**live, "spec": spec})
+
+
+def test_the_command_writes_a_program_that_imports_the_job(
+    live: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    cluster = FakeCluster([live])
+    monkeypatch.setattr("torchx_pulumi.kube.KubernetesCluster.connect", lambda *_: cluster)
+
+    def run(name: str) -> int:
+        return main(["program", f"kubernetes://torchx/ml:{name}", "--to", str(tmp_path / "there")])
+
+    assert run("gone") == EXIT_INVALID
+    assert "there is no Volcano Job ml:gone" in capsys.readouterr().err
+    assert run("app-x1") == 0
+    stack = stack_name("ml", "app-x1", "volcano", cluster.identity)
+    steps = capsys.readouterr().out.splitlines()
+    assert f"pulumi stack init {stack}" in steps
+    assert steps[-3:-1] == ["pulumi preview", "pulumi up  # imports the job"]
+    program = (tmp_path / "there/__main__.py").read_text()
+    assert "opts=pulumi.ResourceOptions(import_='ml/app-x1'),\n" in program
+    assert "app_id='app-x1',\n    queue='test',\n    namespace='ml',\n" in program
+    described = read_app_file(tmp_path / "there/app.json")
+    assert [(role.name, role.num_replicas) for role in described.roles] == [("a", 2), ("b", 1), ("c", 1)]
+    live["metadata"]["labels"] = {labels.LAUNCH: "of-a-stack"}
+    cluster.put(live)
+    assert run("app-x1") == EXIT_INVALID
+    assert "is of a stack of torchx-pulumi already" in capsys.readouterr().err

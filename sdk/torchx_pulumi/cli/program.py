@@ -1,4 +1,4 @@
-"""The command `torchx-pulumi program`: writes a Pulumi project that continues an app, or imports one of TorchX's own."""
+"""The command `torchx-pulumi program`: writes a Pulumi project that continues an app, or imports a job of TorchX."""
 
 from __future__ import annotations
 
@@ -36,14 +36,12 @@ def program_command(arguments: argparse.Namespace) -> int:
         ClusterError: The cluster of a job of TorchX's own scheduler cannot be read.
     """
     from torchx_pulumi.runs.eject import next_steps, project_files
-    from torchx_pulumi.runs.handle import PREFIX, TORCHX_VOLCANO, read_handle
+    from torchx_pulumi.runs.handle import TORCHX_VOLCANO, read_handle
     from torchx_pulumi.runs.index import RunIndex
     from torchx_pulumi.stack_state.cli import default_passphrase_file
 
-    text, own = arguments.handle, f"{TORCHX_VOLCANO}://"
-    is_new = text.startswith(own)
-    handle = read_handle(text.replace(own, f"{PREFIX}volcano://", 1))
-    app_id = handle.app_id
+    handle = read_handle(arguments.handle, torchx=True)
+    app_id, is_new = handle.app_id, arguments.handle.startswith(f"{TORCHX_VOLCANO}:")
     if is_new:
         place, files = _imported(app_id)
     else:

@@ -115,10 +115,14 @@ def test_the_command_writes_the_project_once(
     assert main(words) == EXIT_INVALID
 
 
-@pytest.mark.parametrize("handle", ["train", "pulumi_volcano://s/train", "kubernetes://s/ml:train", "pulumi_mcad://x"])
+@pytest.mark.parametrize(
+    "handle", ["train", "pulumi_volcano://s/train", "kubernetes_mcad://s/ml:train", "pulumi_mcad://x"]
+)
 def test_what_is_no_handle_is_refused(handle: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["program", handle, "--to", str(tmp_path / "there")]) == EXIT_INVALID
-    assert "must be pulumi_volcano://SESSION/NAMESPACE:NAME" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "must be pulumi_volcano://SESSION/NAMESPACE:NAME" in said
+    assert "or kubernetes://SESSION/NAMESPACE:NAME" in said
 
 
 def test_an_app_that_nobody_knows_is_named(
