@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 import pytest
 from torchx_pulumi.fleet.collect import Fleet, read_fleet
+from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.stack_state import backend
@@ -253,3 +254,13 @@ def test_the_cli_lists_stacks_by_their_last_update_unless_one_runs(bucket: Objec
         found = {str(name): version for name, version in stacks.versions().items()}
         assert found == {"torchx/a": "2026-01-01T00:00:00.123Z,4", "torchx/b": ""}
     assert len(cli.calls) == 2
+
+
+def test_a_listing_by_the_cli_exports_what_has_changed_and_is_not_for_every_two_seconds(cli: Cli) -> None:
+    cli.export("a")
+    (cli.folder / "ls").write_text(json.dumps([{"name": "organization/torchx/a", "lastUpdate": "2026"}]))
+    source = FleetStacks("postgres://db/state")
+    for _ in range(2):
+        source.refresh()
+    assert [call.split(" --")[0] for call in cli.calls] == ["stack ls", "stack export", "stack ls"]
+    assert not source.has_versions

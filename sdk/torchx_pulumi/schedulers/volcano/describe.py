@@ -90,7 +90,7 @@ def _read_replica(task: Fields, path: str, options: Fields, problems: list[Probl
     own, annotations = template["metadata"]["labels"], template["metadata"].get("annotations") or {}
     pod = template["spec"]
     container, *pod["containers"] = pod["containers"]
-    image, command = container.pop("image"), container.pop("command")
+    image, command = container.pop("image"), container.pop("command", None) or [""]
     env, secret_env = _read_environment(container, image)
     mounts, pod["volumes"] = _read_mounts(container, pod)
     resource, requested = _read_resources(container, options)
