@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.doc_blocks import commands
+from tests.doc_blocks import block, commands
 from tests.e2e.controller_process import ControllerProcess
 from tests.e2e.project import eventually
 from tests.e2e.stack_project import StackProject
@@ -89,7 +89,7 @@ def test_torchx_works_on_postgresql_and_a_controller_shows_what_it_cannot_write(
         controller.wait_ready()
         assert controller.lines("are read through the Pulumi CLI and not written")
         address = eventually(lambda: (LISTENS.findall(controller.said()) or [None])[0])
-        (script,) = commands("docs/live-state.md", "list", {"127.0.0.1:8080": address})
+        script = block("docs/live-state.md", "list").replace("127.0.0.1:8080", address)
 
         def listed() -> list[list[str]]:
             done = subprocess.run(
