@@ -98,9 +98,12 @@ def test_torchx_works_on_postgresql_and_a_controller_shows_what_it_cannot_write(
             return [line.split("\t")[:2] for line in done.stdout.splitlines()]
 
         eventually(lambda: listed() == [[app_id, "RUNNING"]])
-        # The stack has what was known at the launch.
-        (row,) = json.loads(cli.ours("fleet", "--offline", "--json").out)["apps"]
-        assert (row["app_id"], row["source"]) == (app_id, "state")
+        # A colleague who reads the stack alone sees what was known at the launch.
+        colleague = TorchxCli(pulumi_env, tmp_path / "colleague", kubeconfig)
+        colleague.folder.mkdir()
+        colleague.env |= {"PULUMI_BACKEND_URL": database}
+        (row,) = json.loads(colleague.ours("fleet", "--offline", "--json").out)["apps"]
+        assert (row["app_id"], row["state"], row["source"]) == (app_id, "SUBMITTED", "state")
 
         place = "examples/dashboards/live_reference"
         (tmp_path / "root").mkdir()
