@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pulumi
@@ -28,7 +29,13 @@ from torchx_pulumi.schedulers import backend_of, variant_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marked_plan import MarkedPlan
-from torchx_pulumi_components.resources import STORED_POD_FIELDS, ChildOptions, KubernetesObject, type_token
+from torchx_pulumi_components.resources import (
+    STORED_POD_FIELDS,
+    ChildOptions,
+    KubernetesObject,
+    type_token,
+    with_annotations,
+)
 from torchx_pulumi_components.stack_state import StackState, plain
 
 ALL_FIELDS = ("metadata", "spec")
@@ -67,13 +74,16 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
         kept = () if name in launch.imports else variant.kept_fields
         children = replace(children, kept_fields=kept, kept_companion_fields=STORED_POD_FIELDS)
     if launch.run.imported and not variant.makes_pods:
-        children = replace(children, kept_fields=ALL_FIELDS)
-        if name in children.imports and launch.observed.job_object is not None:
-            # As it is observed, so that nothing about it changes.
-            metadata, spec = (launch.observed.job_object[key] for key in ("metadata", "spec"))
+        found, importing = launch.observed.job_object, name in children.imports
+        children = replace(children, kept_fields=ALL_FIELDS if importing or found is None else ("spec",))
+        if found is not None:
+            # Pulumi imports an object as it is; the next `up` adds our labels and annotations to those that it has.
+            own = {} if importing else job_object["metadata"]
             kept_keys = ("name", "namespace", "labels", "annotations")
-            observed = {"metadata": {key: metadata[key] for key in kept_keys if key in metadata}, "spec": spec}
-            job_object = {**job_object, **marked.leaves.mark_texts(observed)}
+            metadata = {key: found["metadata"][key] for key in kept_keys if key in found["metadata"]}
+            observed = marked.leaves.mark_texts({"metadata": metadata, "spec": found["spec"]})
+            more = {key: _with(observed["metadata"].get(key), own[key]) for key in kept_keys[2:] if key in own}
+            job_object = {**job_object, **observed, "metadata": {**observed["metadata"], **more}}
     if launch.replaces_job_object:
         children = replace(children, replaces_job_object=True)
     resources, manifests = launch.registration.resource_names(rendered), [job_object, *companions]
@@ -84,6 +94,12 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
         if (known["kind"], known["metadata"]["name"]) not in {("Pod", pod) for pod in missing}
     }
     return objects, children
+
+
+def _with(found: Mapping[str, Any] | None, own: Any) -> Any:
+    """Return labels or annotations of an object with our own."""
+    kept = {key: text for key, text in (found or {}).items() if not isinstance(own, Mapping) or key not in own}
+    return with_annotations(own, kept)
 
 
 def _shows_ended_run(launch: Launch) -> bool:

@@ -996,6 +996,45 @@ def test_an_object_of_somebody_else_is_left_alone(engine: Any) -> None:
     assert engine.mocks.one(JOB).inputs["spec"] == {"tasks": []}
 
 
+@pytest.mark.parametrize("phase", ["Running", "Completed"])
+def test_an_imported_job_stays_as_it_is_and_gets_our_labels_at_the_next_up(engine: Any, phase: str) -> None:
+    metadata = {
+        "name": "mine",
+        "namespace": "default",
+        "labels": {"team": "x", "stage": "a"},
+        "annotations": {"a": "b"},
+    }
+    foreign = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {**metadata, "uid": "theirs"},
+        "spec": {"queue": "other", "tasks": []},
+        "status": {"state": {"phase": phase}},
+    }
+
+    def up(**changes: Any) -> Any:
+        opts = pulumi.ResourceOptions(import_="default/mine")
+        with cluster_for_tests(cluster(foreign)):
+            engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine", **changes), opts))
+        return engine.mocks.one(JOB)
+
+    first = up()
+    assert (first.resource_id, first.inputs["metadata"]) == ("default/mine", metadata)
+    assert engine.record()["uid"] == "theirs"
+    for _ in range(2):
+        remember(engine)
+        engine.mocks.state[f"{PREFIX}$kubernetes:batch.volcano.sh/v1alpha1:Job::train"] = copy.deepcopy(foreign)
+        found = up(labels={"stage": "b"})
+        # As an object that is in the state: it is neither imported again nor launched.
+        assert not found.resource_id
+        assert found.inputs["spec"] == foreign["spec"]
+        own, annotations = found.inputs["metadata"]["labels"], found.inputs["metadata"]["annotations"]
+        assert own == {"team": "x", "stage": "b", LAUNCH: own[LAUNCH]}
+        assert annotations == {"a": "b", RUN: engine.record()["hash"]}
+        foreign["metadata"] |= {"labels": own, "annotations": annotations}
+    assert engine.record()["uid"] == "theirs"
+
+
 def test_queue_namespace_and_priority_class_are_looked_for_all_at_once(engine: Any) -> None:
     with cluster_for_tests(cluster(queue("shut", "Closed"))):
         with pytest.raises(pulumi.RunError) as caught:

@@ -21,9 +21,18 @@ pytestmark = pytest.mark.e2e
 
 
 class Taken(Project):
-    """A project that `torchx-pulumi program` wrote, in the stack that `torchx run` made."""
+    """A project that `torchx-pulumi program` wrote, in the stack that `torchx run` made, or in a new one (`init`)."""
 
-    def __init__(self, folder: Path, env: dict[str, str], backend: str, stack: str, passphrase: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        env: dict[str, str],
+        backend: str,
+        stack: str,
+        passphrase: Path,
+        *,
+        command: str = "select",
+    ) -> None:
         self.folder = folder
         self.stack = stack.rpartition("/")[2]
         self.env = {
@@ -35,7 +44,7 @@ class Taken(Project):
         (folder / "Pulumi.yaml").write_text(
             text.replace("runtime: python", f"runtime: {{name: python, options: {{virtualenv: {sys.prefix}}}}}")
         )
-        self.run("stack", "select", stack)
+        self.run("stack", command, stack)
 
 
 @pytest.fixture

@@ -202,7 +202,9 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
     )
     try:
         further = [*words, *ages, *problems, *lease_problems, *web_problems]
-        clusters = check_settings(settings, KubernetesCluster.connect, further=further)
+        clusters = check_settings(
+            settings, KubernetesCluster.connect, pages=arguments.listen is not None, further=further
+        )
         home = next(iter(clusters.values()))
         lease_namespace = lease_namespace or home.namespace
         if lease:

@@ -27,7 +27,7 @@ LIST_EVERY_S = 2.0
 """Time between two listings of the stacks."""
 
 LIST_EVERY_CLI_S = 30.0
-"""The same if the backend has no versions, so that each listing reads every stack."""
+"""The same if each listing is a process of the Pulumi CLI, or reads every stack."""
 
 SHARE = 5.0
 """A view is drawn again after at least so many times as long as the last drawing took, so that it takes little CPU."""

@@ -18,11 +18,16 @@ from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.schedulers.diagnosis.nodes import amount
 from torchx_pulumi.schedulers.watching import forget_permissions
 from torchx_pulumi.stack_state.backend import backend_folder
-from torchx_pulumi.stack_state.stacks import CliStacks, check_there, open_stacks
+from torchx_pulumi.stack_state.stacks import check_there, open_stacks
 from torchx_pulumi.storage.files import os_error_reason
 
 WRITABLE = "file://, s3://, gs:// and azblob://"
 """Backends whose stacks are written without the engine."""
+
+ONLY_SHOWN = (
+    "the controller cannot write its stacks, which only the Pulumi CLI can; give --listen [HOST:]PORT, and page, API "
+    "and metrics show how their jobs stand now (docs/live-state.md)"
+)
 
 SMALLEST_LIMIT = 64 << 10
 """Fewest bytes of a log that may be asked for."""
@@ -36,19 +41,20 @@ ALLOWED_AGE = "a number with h, d or w, at least 1h, for example 12h or 30d"
 
 
 def check_settings(
-    settings: ControllerSettings, connect: Connect, *, further: Sequence[Problem] = ()
+    settings: ControllerSettings, connect: Connect, *, pages: bool = False, further: Sequence[Problem] = ()
 ) -> dict[str, Cluster]:
     """Return the clusters to watch, by their names in messages.
 
     Args:
         settings: What is asked for.
         connect: Connects to a cluster. A request is sent only where apps are forgotten: whether that is permitted.
+        pages: Pages are served, which show also the apps of stacks that cannot be written.
         further: Problems of what is checked elsewhere.
 
     Raises:
         TorchxPulumiError: There are problems.
     """
-    problems = [*further, *_check_backends(settings.backends)]
+    problems = [*further, *_check_backends(settings.backends, pages=pages)]
     clusters: dict[str, Cluster] = {}
     for context in settings.contexts or (None,):
         option = "--context" if context else "kubeconfig"
@@ -240,7 +246,7 @@ def check_words(
     return problems + [Problem("--namespace", text.format(name)) for name in namespaces if not is_dns_label(name)]
 
 
-def _check_backends(backends: Sequence[str]) -> list[Problem]:
+def _check_backends(backends: Sequence[str], *, pages: bool) -> list[Problem]:
     """Return the problems of backends. If one answers, those that are away are left out and asked again later."""
     problems: list[Problem] = []
     away: list[Problem] = []
@@ -251,10 +257,10 @@ def _check_backends(backends: Sequence[str]) -> list[Problem]:
         except TorchxPulumiError as error:
             problems.append(Problem(option, str(error)))
             continue
-        if isinstance(stacks, CliStacks):
-            why = stacks.notice or "its stacks are written by the Pulumi CLI only"
-            text = f"{why}; allowed are {WRITABLE}: name one of them, or do without a controller"
-            problems.append(Problem(option, text))
+        if stacks.only_cli_writes and (stacks.notice or not pages):
+            # Those with a notice can be written as soon as its advice is followed.
+            advice = f"{ONLY_SHOWN}; or name a backend that it writes: {WRITABLE}"
+            problems.append(Problem(option, stacks.notice or advice))
             continue
         try:
             if not stacks.versions(None):
@@ -263,6 +269,6 @@ def _check_backends(backends: Sequence[str]) -> list[Problem]:
             # It may answer later: its folder is not mounted, or its store does not answer.
             cause = error.__cause__
             unreachable = isinstance(cause, OSError) and not isinstance(cause, PermissionError)
-            is_away = unreachable or isinstance(error, BackendAbsentError)
+            is_away = unreachable or isinstance(error, BackendAbsentError) or stacks.only_cli_writes
             (away if is_away else problems).append(Problem(option, str(error)))
     return problems + (away if len(problems) + len(away) == len(backends) else [])

@@ -220,6 +220,9 @@ class Controller(ChangeListener):
             f"{stack_words(self._tracked.apps())} of {', '.join(self._settings.backends)}; stacks of programs are "
             f"{'written too' if self._settings.program_stacks else 'not written (--program-stacks)'}"
         )
+        for backend in self._tracked.only_shown:
+            words = "its stacks are read through the Pulumi CLI and not written; page, API and metrics have their apps"
+            self._reporter.line(f"backend {backend}: {words}")
         if self._archiver is not None:
             self._reporter.line(self._archiver.summary())
         if not synced and not stop.is_set():

@@ -176,6 +176,11 @@ class TrackedStacks:
             )
             self._tell(stack.apps[key[2]])
 
+    @property
+    def only_shown(self) -> tuple[str, ...]:
+        """Return the backends whose stacks only the Pulumi CLI can write."""
+        return tuple(name for name, backend in self._backends.items() if backend.stacks.only_cli_writes)
+
     def is_locked(self, app: TrackedApp) -> bool:
         """Return whether the stack of an app is locked.
 

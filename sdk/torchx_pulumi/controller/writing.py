@@ -234,7 +234,8 @@ class StackWriter:
 
     def _is_written(self, app: TrackedApp) -> bool:
         """Return whether this process writes the stack of an app."""
-        if not self._shared.leading() or app.uid is None or not (app.by_torchx or self._shared.settings.program_stacks):
+        is_wanted = app.by_torchx or self._shared.settings.program_stacks
+        if not (self._shared.leading() and app.uid and is_wanted) or app.backend in self._tracked.only_shown:
             # A launch that is running writes the uid at its end, and the stack is read again then.
             return False
         if app.has_secrets:

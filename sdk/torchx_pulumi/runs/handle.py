@@ -24,8 +24,16 @@ class Handle:
     """`namespace:name`."""
 
 
-def read_handle(text: str) -> Handle:
+TORCHX_VOLCANO = "kubernetes"
+"""TorchX's own scheduler of Volcano Jobs."""
+
+
+def read_handle(text: str, *, torchx: bool = False) -> Handle:
     """Read an app handle.
+
+    Args:
+        text: The handle.
+        torchx: Those of TorchX's own scheduler of Volcano Jobs are read too.
 
     Raises:
         InvalidJobError: It is not a handle, or of a scheduler of another package.
@@ -36,6 +44,7 @@ def read_handle(text: str) -> Handle:
     head, sign, rest = text.partition("://")
     session, slash, app_id = rest.partition("/")
     schedulers = {f"{PREFIX}{name}": name for name in scheduler_names()}
+    schedulers |= {TORCHX_VOLCANO: "volcano"} if torchx else {}
     if not sign or not slash or ":" not in app_id or head not in schedulers:
         allowed = " or ".join(f"{name}://SESSION/NAMESPACE:NAME" for name in schedulers)
         raise invalid_arguments(Problem("HANDLE", f"is {text!r}, must be {allowed}"))

@@ -103,6 +103,10 @@ class ListedStacks(Protocol):
     def reads_at_once(self) -> int:
         """Return how many threads may read at the same time."""
 
+    @property
+    def only_cli_writes(self) -> bool:
+        """Return whether only the Pulumi CLI can write the stacks."""
+
     def versions(self, project: str | None = None) -> Mapping[StackName, str]:
         """Return the stacks of a project, sorted, each with the version of its checkpoint, by one listing.
 
@@ -136,13 +140,17 @@ class ListedStacks(Protocol):
 
 
 class CliStacks:
-    """The stacks of a backend that only the Pulumi CLI can read: one process for each stack, and no versions.
+    """The stacks of a backend that only the Pulumi CLI can read: one process for a listing, and one for each stack.
 
-    Methods raise DeployError also if the CLI is not on PATH.
+    The version of a stack is the time of its last update and the number of its resources. During an update, a Pulumi
+    service names no time. In PostgreSQL, a state that `pulumi stack import` edits without a change of that number keeps
+    its version until the next update. Methods raise DeployError also if the CLI is not on PATH.
     """
 
     reads_at_once = 4
     """A `pulumi` process takes about 100 MB."""
+
+    only_cli_writes = True
 
     def __init__(self, backend: str, organization: str | None = None, notice: str | None = None) -> None:
         """Name the backend.
@@ -166,8 +174,14 @@ class CliStacks:
             raise DeployError(
                 f"the Pulumi backend {self._backend}: pulumi stack ls printed no JSON: {error}"
             ) from error
-        names = (_listed_name(str(item.get("name", "")), project) for item in listed if isinstance(item, dict))
-        return dict.fromkeys(sorted(names, key=str), "")
+        found = {
+            _listed_name(str(item.get("name", "")), project): f"{item['lastUpdate']},{item.get('resourceCount')}"
+            if item.get("lastUpdate")
+            else ""
+            for item in listed
+            if isinstance(item, dict)
+        }
+        return {name: found[name] for name in sorted(found, key=str)}
 
     def read(self, name: StackName) -> str | None:
         place = name.at(self._backend)
@@ -182,6 +196,8 @@ class CliStacks:
 
 class StoredStacks:
     """The stacks of a backend in a folder or an object store, read without a process."""
+
+    only_cli_writes = False
 
     def __init__(self, backend: str, store: Store, cli: CliStacks | None = None) -> None:
         """Take a store.

@@ -45,6 +45,7 @@ def test_all_problems_are_said_at_once(
         assert part in said
     assert "hunter2" not in said
     assert "Traceback" not in said
+    assert said.count("give --listen [HOST:]PORT, and page, API and metrics show how their jobs stand now") == 2
 
 
 def test_a_lease_is_checked_before_the_start(

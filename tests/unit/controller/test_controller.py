@@ -7,6 +7,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -131,6 +132,53 @@ def test_program_stacks_are_written_on_request_only(world: World) -> None:
         assert world.state(app)[0] == "SUBMITTED"
     with world.controller(program_stacks=True):
         wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
+
+
+CLI = f"""#!{sys.executable}
+import json, sys
+from pathlib import Path
+(folder,) = Path(__file__).parent.glob("backend/.pulumi/stacks/*")
+if "ls" in sys.argv:
+    stacks = {{f"organization/{{folder.name}}/{{path.stem}}": path.stat().st_mtime for path in folder.glob("*.json")}}
+    print(json.dumps([{{"name": name, "lastUpdate": str(at)}} for name, at in stacks.items()]))
+else:
+    whole = json.loads((folder / f"{{sys.argv[-1].rpartition('/')[2]}}.json").read_text())
+    with Path(__file__).with_name("exports").open("a") as file:
+        file.write("one\\n")
+    print(json.dumps({{"version": 3, "deployment": whole["checkpoint"]["latest"]}}))
+"""
+"""The commands of the CLI that list and export the stacks of a world's only project."""
+
+
+@pytest.mark.parametrize("url", ["https://api.pulumi.com", "postgres://me@db/state"])
+def test_apps_of_a_backend_that_only_the_cli_writes_are_shown_and_their_stacks_stay(
+    world: World, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (world.root / "pulumi").write_text(CLI)
+    (world.root / "pulumi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{world.root}:/usr/bin:/bin")
+    world.url = url
+    app, fleet = world.launch("train-1"), LiveFleet()
+    before = app.path.read_bytes()
+
+    def shown() -> list[str]:
+        return [each.row(datetime.now(timezone.utc)).state for each in fleet.apps()]
+
+    with world.controller(fleet=fleet) as running:
+        wait_for(lambda: shown() == ["SUBMITTED"], 60)
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: shown() == ["RUNNING"])
+        # A listing without news of a stack exports no stack.
+        listed = running.read_at
+        wait_for(lambda: running.read_at != listed, 60)
+        assert (world.root / "exports").read_text().splitlines() == ["one"]
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: shown() == ["SUCCEEDED"])
+        world.cluster.remove(app.kind, "default", app.name)
+        time.sleep(0.5)
+        assert (shown(), running.writes, running.problems()) == (["SUCCEEDED"], {}, ())
+    assert app.path.read_bytes() == before
+    assert len(said(world, "are read through the Pulumi CLI and not written")) == 1
 
 
 def test_several_components_in_one_program_stack(world: World) -> None:

@@ -805,7 +805,7 @@ def test_a_controller_starts_without_a_backend_that_is_away_if_another_one_answe
     assert list(check_settings(settings, lambda *_: old.world.cluster).values()) == [old.world.cluster]
     with pytest.raises(TorchxPulumiError, match="is not there, so its stacks are unknown"):
         check_settings(replace(settings, backends=(away,)), lambda *_: old.world.cluster)
-    with pytest.raises(TorchxPulumiError, match=r"2 problems:(.|\n)*Pulumi CLI only(.|\n)*is not there"):
+    with pytest.raises(TorchxPulumiError, match=r"2 problems:(.|\n)*only the Pulumi CLI(.|\n)*is not there"):
         check_settings(replace(settings, backends=(away, "postgres://db/state")), lambda *_: old.world.cluster)
     unreadable(tmp_path / "away", errno.EACCES)
     with pytest.raises(TorchxPulumiError, match="this user has no permission"):

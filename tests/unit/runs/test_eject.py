@@ -71,7 +71,7 @@ def test_the_program_names_the_job_and_what_was_chosen() -> None:
     assert arguments_of(files["__main__.py"]) == {
         "app_id": "train-x1", "namespace": "ml", "queue": "gold", "labels": {"team": "vision"},
     }  # fmt: skip
-    assert next_steps(ENTRY, "there")[2] == "pulumi stack select ml.train-x1-abc"
+    assert next_steps(ENTRY.place, "there")[2] == "pulumi stack select ml.train-x1-abc"
 
 
 def test_the_app_is_read_back_by_the_door_for_files(tmp_path: Path) -> None:
@@ -115,10 +115,14 @@ def test_the_command_writes_the_project_once(
     assert main(words) == EXIT_INVALID
 
 
-@pytest.mark.parametrize("handle", ["train", "pulumi_volcano://s/train", "kubernetes://s/ml:train", "pulumi_mcad://x"])
+@pytest.mark.parametrize(
+    "handle", ["train", "pulumi_volcano://s/train", "kubernetes_mcad://s/ml:train", "pulumi_mcad://x"]
+)
 def test_what_is_no_handle_is_refused(handle: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["program", handle, "--to", str(tmp_path / "there")]) == EXIT_INVALID
-    assert "must be pulumi_volcano://SESSION/NAMESPACE:NAME" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "must be pulumi_volcano://SESSION/NAMESPACE:NAME" in said
+    assert "or kubernetes://SESSION/NAMESPACE:NAME" in said
 
 
 def test_an_app_that_nobody_knows_is_named(
@@ -131,11 +135,11 @@ def test_an_app_that_nobody_knows_is_named(
 
 @pytest.mark.parametrize("backend", ["postgres://me:hunter22@db/x", "postgres://me:***@db/x"])
 def test_the_next_steps_show_no_password(backend: str) -> None:
-    said = "\n".join(next_steps(replace(ENTRY, place=replace(ENTRY.place, backend=backend)), "folder"))
+    said = "\n".join(next_steps(replace(ENTRY.place, backend=backend), "folder"))
     assert "hunter22" not in said
     assert "export PULUMI_BACKEND_URL='postgres://me:***@db/x'" in said
     assert "pulumi login" not in said
-    assert "pulumi login file:///state" in "\n".join(next_steps(ENTRY, "folder"))
+    assert "pulumi login file:///state" in "\n".join(next_steps(ENTRY.place, "folder"))
 
 
 def test_the_program_exports_what_torchx_and_the_fleet_read() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 import pytest
 from torchx_pulumi.fleet.collect import Fleet, read_fleet
+from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.stack_state import backend
@@ -244,9 +245,22 @@ def test_a_store_without_etags_has_no_versions(bucket: ObjectStore) -> None:
     assert {str(name): version for name, version in found.items()} == {"torchx/a": ""}
 
 
-def test_the_cli_lists_stacks_without_versions(bucket: ObjectStore, cli: Cli) -> None:
+def test_the_cli_lists_stacks_by_their_last_update_unless_one_runs(bucket: ObjectStore, cli: Cli) -> None:
     del bucket
-    (cli.folder / "ls").write_text(json.dumps([{"name": "organization/torchx/a"}]))
+    done = {"name": "organization/torchx/a", "lastUpdate": "2026-01-01T00:00:00.123Z", "resourceCount": 4}
+    runs = {"name": "organization/torchx/b", "updateInProgress": True, "resourceCount": 4}
+    (cli.folder / "ls").write_text(json.dumps([runs, done]))
     for stacks in (open_stacks(BACKEND), CliStacks(BACKEND)):
-        assert {str(name): version for name, version in stacks.versions().items()} == {"torchx/a": ""}
+        found = {str(name): version for name, version in stacks.versions().items()}
+        assert found == {"torchx/a": "2026-01-01T00:00:00.123Z,4", "torchx/b": ""}
     assert len(cli.calls) == 2
+
+
+def test_a_listing_by_the_cli_exports_what_has_changed_and_is_not_for_every_two_seconds(cli: Cli) -> None:
+    cli.export("a")
+    (cli.folder / "ls").write_text(json.dumps([{"name": "organization/torchx/a", "lastUpdate": "2026"}]))
+    source = FleetStacks("postgres://db/state")
+    for _ in range(2):
+        source.refresh()
+    assert [call.split(" --")[0] for call in cli.calls] == ["stack ls", "stack export", "stack ls"]
+    assert not source.has_versions

@@ -143,8 +143,8 @@ class FleetStacks:
 
     @property
     def has_versions(self) -> bool:
-        """Return whether a listing tells which stacks have changed. False: each refresh reads all of them."""
-        return all(self._versions.values())
+        """Return whether a listing starts no process, and tells which stacks have changed."""
+        return not self.stacks.only_cli_writes and all(self._versions.values())
 
     def apps(self) -> Mapping[StackName, StackApp]:
         """Return the stacks with an app."""

@@ -6,6 +6,7 @@ so that a caller can change one of them.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from torchx_pulumi.kube.kinds import Kind
@@ -15,8 +16,9 @@ from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, RolePlan, 
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning.overlay import OverlayError, overlay_pod
 
-SHM_VOLUME = "dshm"
-"""Memory-backed /dev/shm: the default of 64 MB is too small for PyTorch's data loaders."""
+SHM_PATH = "/dev/shm"  # noqa: S108
+SHM = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
+"""Memory-backed volume at `SHM_PATH`: the default of 64 MB is too small for PyTorch's data loaders."""
 
 
 def render_pod_template(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:
@@ -51,7 +53,7 @@ def _pod_spec(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:
         "resources": {"limits": dict(role.limits), "requests": dict(role.requests)},
         "securityContext": {"privileged": True} if role.privileged else {},
         "volumeMounts": [
-            {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108
+            {"name": SHM["name"], "mountPath": SHM_PATH},
             *({"name": one.name, "mountPath": one.dst, "readOnly": one.read_only} for one in role.mounts),
         ],
     }
@@ -59,7 +61,7 @@ def _pod_spec(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:
         "containers": [container],
         "nodeSelector": dict(role.node_selector),
         "restartPolicy": "Never",
-        "volumes": [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}, *map(_volume, role.mounts)],
+        "volumes": [copy.deepcopy(SHM), *map(_volume, role.mounts)],
     }
     if role.tolerations:
         spec["tolerations"] = [dict(toleration) for toleration in role.tolerations]

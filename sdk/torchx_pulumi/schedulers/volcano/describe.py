@@ -1,0 +1,250 @@
+"""The app and run options that an observed Volcano Job of TorchX's own scheduler `kubernetes` came from. Pure.
+
+Arguments and environment have their macros again where replicas differ by them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final
+
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.job_spec import ResourceSpec
+from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
+from torchx_pulumi.model.options import Observed, rows_of
+from torchx_pulumi.planning.macros import FIELD_PATH, IMAGE_ENV, RANK0_HOST_ENV
+from torchx_pulumi.planning.quantities import requests
+from torchx_pulumi.schedulers.diagnosis.nodes import amount
+from torchx_pulumi.schedulers.pods.template import SHM, SHM_PATH
+from torchx_pulumi.schedulers.volcano.job import RETRY_POLICIES
+from torchx_pulumi.schedulers.volcano.options import DEFAULT_PLUGINS, VolcanoOptions
+
+OWN_LABELS: Final = (
+    *(labels.VERSION, labels.APP_NAME, labels.ROLE_INDEX, labels.ROLE_NAME, labels.REPLICA_ID),
+    *(labels.KUBE_APP_NAME, labels.ORGANIZATION, labels.UNIQUE_NAME),
+)
+"""Labels that TorchX gives to a pod."""
+
+OPTIONS: Final = {
+    "queue": "queue",
+    "priority_class": "priorityClassName",
+    "ttl_seconds_after_finished": "ttlSecondsAfterFinished",
+    "scheduler_name": "schedulerName",
+    "plugins": "plugins",
+}
+"""Run option to the field of a job's spec that it is rendered to."""
+
+Fields = MutableMapping[str, Any]
+"""Fields of an object, which are taken out as they are read: what is left cannot be described."""
+
+
+def describe_job(job: Observed) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a job as the mapping of an AppDef file, and its run options.
+
+    Raises:
+        InvalidJobError: TorchX's scheduler did not create it, or it has fields that no app can say; all of them.
+    """
+    job_name, spec = text_at(job, "metadata", "name") or "", copy.deepcopy(dict(mapping_at(job, "spec")))
+    problems: list[Problem] = []
+    options: dict[str, Any] = {option: spec.pop(field, None) for option, field in OPTIONS.items()}
+    # A list without arguments may be stored as null.
+    options["plugins"] = {name: list(words or ()) for name, words in (options["plugins"] or {}).items()}
+    roles: list[list[Fields]] = []
+    for place, task in enumerate(spec.pop("tasks", None) or ()):
+        path, own = f"spec.tasks[{place}]", mapping_at(task, "template", "metadata", "labels")
+        if own.get(labels.ORGANIZATION) != labels.ORGANIZATION_VALUE or task.pop("replicas", None) != 1:
+            text = "is not one replica of TorchX's scheduler `kubernetes`; only jobs that it started are taken over"
+            raise invalid_job(job_name, [Problem(path, text)])
+        if number_at(own, labels.REPLICA_ID) == 0 or not roles:
+            roles.append([])
+        roles[-1].append(_read_replica(task, path, options, problems))
+    if not roles:
+        raise invalid_job(job_name, [Problem("spec.tasks", "has no task")])
+    # They are the sums of the tasks'.
+    problems += _left("spec", {name: value for name, value in spec.items() if name not in ("minAvailable", "maxRetry")})
+    usual = {row.name: row.default for row in rows_of(VolcanoOptions)}
+    usual["plugins"] = {name: list(words) for name, words in DEFAULT_PLUGINS.items()}
+    options = {name: value for name, value in options.items() if value is not None and value != usual.get(name)}
+    options["namespace"] = text_at(job, "metadata", "namespace")
+    reserved = {**usual, **options}
+    for replica in (replica for replicas in roles for replica in replicas):
+        wanted = requests(
+            ResourceSpec(**replica["resource"]),
+            reserved_cpu_milli=reserved["reserved_millicpu"],
+            reserved_memory_mb=reserved["reserved_memmb"],
+        )
+        if _amounts(wanted) != replica.pop("requests"):
+            problems.append(Problem(f"{replica['path']}.template", "requests another share of its limits than others"))
+    rank0 = f"VC_{roles[0][0]['task'].removesuffix('-0').upper()}_0_HOSTS"
+    app = {"name": roles[0][0]["app"], "roles": [_read_role(replicas, rank0, problems) for replicas in roles]}
+    if problems:
+        raise invalid_job(job_name, problems)
+    return app, options
+
+
+def _read_replica(task: Fields, path: str, options: Fields, problems: list[Problem]) -> Fields:
+    """Return what the task of one replica says of its role, and add to the options of the job what it says of them."""
+    template, where = task.pop("template"), f"{path}.template.spec.containers[0]"
+    own, annotations = template["metadata"]["labels"], template["metadata"].get("annotations") or {}
+    pod = template["spec"]
+    container, *pod["containers"] = pod["containers"]
+    image, command = container.pop("image"), container.pop("command", None) or [""]
+    env, secret_env = _read_environment(container, image)
+    mounts, pod["volumes"] = _read_mounts(container, pod)
+    resource, requested = _read_resources(container, options)
+    secrets = [item["name"] for item in pod.pop("imagePullSecrets", None) or ()]
+    for option, value in (("service_account", pod.pop("serviceAccountName", None)), ("image_secrets", secrets or None)):
+        if options.setdefault(option, value) != value:
+            problems.append(Problem(f"{path}.template.spec", f"has another {option} than the tasks before it"))
+    more = {
+        "labels": {name: own[name] for name in own if name not in OWN_LABELS},
+        "annotations": {name: annotations[name] for name in annotations if name != labels.ISTIO_SIDECAR},
+    }
+    replica = {
+        "path": path,
+        "task": task.pop("name"),
+        "app": own.get(labels.APP_NAME),
+        "is_required": task.pop("minAvailable", 1) > 0,
+        "requests": requested,
+        "name": own.get(labels.ROLE_NAME),
+        "image": image,
+        "entrypoint": command[0],
+        "args": command[1:],
+        "env": env,
+        "secret_env": secret_env,
+        # Without a policy, a retry has no effect.
+        "max_retries": task.pop("maxRetry", 0) if task.get("policies") else 0,
+        "resource": resource,
+        "port_map": {port["name"]: port["containerPort"] for port in container.pop("ports", None) or ()},
+        "mounts": mounts,
+        "node_selector": pod.pop("nodeSelector", None) or {},
+        "tolerations": pod.pop("tolerations", None) or [],
+    }
+    if pod.get("restartPolicy") == "Never":
+        del pod["restartPolicy"]
+    # In this order: the fields that were read are no part of it.
+    replica["pod_overlay"] = _given({"metadata": _given(more), "spec": _given(pod)})
+    if task.get("policies") == [*RETRY_POLICIES["APPLICATION"]]:
+        del task["policies"]
+    for fields, name in ((task, "maxRetry"), (container, "name")):
+        fields.pop(name, None)
+    problems += [*_left(path, task), *_left(where, container)]
+    return replica
+
+
+def _read_environment(container: Fields, image: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return plain variables and those of Secrets, without those that every job has; others stay in the container."""
+    plain: dict[str, str] = {}
+    secret: dict[str, Any] = {}
+    other = []
+    for variable in container.pop("env", None) or ():
+        name, value, source = variable["name"], variable.get("value", ""), variable.get("valueFrom")
+        field, key = mapping_at(variable, "valueFrom", "fieldRef"), mapping_at(variable, "valueFrom", "secretKeyRef")
+        if key:
+            secret[name] = dict(key)
+        elif field:
+            plain[name] = f"{FIELD_PATH}{field['fieldPath']}"
+        elif source:
+            other.append(name)
+        elif (name, value) not in ((RANK0_HOST_ENV, "localhost"), (IMAGE_ENV, image)):
+            plain[name] = value
+    container["env"] = other
+    return plain, secret
+
+
+def _read_mounts(container: Fields, pod: Fields) -> tuple[list[dict[str, Any]], list[Any]]:
+    """Return the mounts of an app, and the volumes that are not of them; other mounts stay in the container."""
+    volumes = {volume["name"]: volume for volume in pod.pop("volumes", None) or ()}
+    found, other = [], []
+    for mount in container.pop("volumeMounts", None) or ():
+        volume, is_read_only = volumes.get(mount["name"], {}), bool(mount.get("readOnly"))
+        path, claim = text_at(volume, "hostPath", "path"), text_at(volume, "persistentVolumeClaim", "claimName")
+        made: dict[str, Any] = {"src": path or claim, "dst": mount["mountPath"]}
+        volumes.pop(mount["name"], None)
+        if volume == SHM and mount["mountPath"] == SHM_PATH:
+            continue
+        if made["src"] is None:
+            other.append(mount["name"])
+        elif (container.get("securityContext") or {}).get("privileged") and (path or "").startswith("/dev/"):
+            found.append({**made, "kind": "device", "permissions": "r" if is_read_only else "rwm"})
+        else:
+            found.append({**made, "kind": "bind" if path else "volume", "read_only": is_read_only})
+    container["volumeMounts"] = other
+    if any(mount["kind"] == "device" for mount in found):
+        # TorchX runs a container with devices in this way.
+        del container["securityContext"]["privileged"]
+    return found, [*volumes.values()]
+
+
+def _read_resources(container: Fields, options: Fields) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return the resource of a replica and the amounts that it requests, and note which share is left to the node."""
+    given = container.pop("resources", None) or {}
+    limits, requested = (_amounts(given.get(part) or {}) for part in ("limits", "requests"))
+    cpu, memory_mb, gpu = limits.pop("cpu", 0.0), limits.pop("memory", 0.0) / 1e6, limits.pop(labels.GPU, 0.0)
+    if requested.get("cpu"):
+        options.setdefault("reserved_millicpu", round((cpu - requested["cpu"]) * 1000))
+    if requested.get("memory"):
+        options.setdefault("reserved_memmb", round(memory_mb - requested["memory"] / 1e6))
+    devices = {name: int(count) for name, count in limits.items()}
+    return {"cpu": cpu, "memory_mb": memory_mb, "gpu": gpu, "devices": devices}, requested
+
+
+def _read_role(replicas: Sequence[Fields], rank0: str, problems: list[Problem]) -> dict[str, Any]:
+    """Return a role from its replicas, which differ by macros only."""
+    first, required = dict(replicas[0]), sum(replica.pop("is_required") for replica in replicas)
+    # Arguments by their places, variables by their names.
+    texts: list[Mapping[Any, str]] = [
+        dict([*enumerate(each.pop("args")), *each.pop("env").items()]) for each in replicas
+    ]
+    made = {place: _with_macros([each.get(place, "") for each in texts], rank0) for place in texts[0]}
+    differ = [f"args[{place}]" if isinstance(place, int) else place for place, text in made.items() if text is None]
+    differ += [name for each in texts for name in each if name not in made]
+    same = {name: value for name, value in replicas[0].items() if name not in ("path", "task")}
+    differ += [name for name, value in same.items() if any(each[name] != value for each in replicas)]
+    if differ:
+        text = f"replicas differ by more than their number: {', '.join(dict.fromkeys(map(str, differ)))}"
+        problems.append(Problem(first["path"], text))
+    del same["app"]
+    least = None if required == len(replicas) else required
+    args = [made[place] for place in range(len(first["args"]))]
+    env = {name: made[name] for name in first["env"]}
+    return _given({**same, "args": args, "env": env, "num_replicas": len(replicas), "min_replicas": least})
+
+
+def _with_macros(texts: Sequence[str], rank0: str) -> str | None:
+    """Return the text of a role from those of its replicas, in their order. None: no macro makes them.
+
+    >>> _with_macros(["$TORCHX_RANK0_HOST 0 of 10", "$VC_A_0_HOSTS 1 of 10"], "VC_A_0_HOSTS")
+    '$$${rank0_env} ${replica_id} of 10'
+    """
+    escaped = [text.replace("$", "$$") for text in texts]
+    # In the first replica of the first role, TorchX names rank 0 by another variable.
+    is_first = RANK0_HOST_ENV in escaped[0]
+    named = [
+        text.replace(RANK0_HOST_ENV if is_first and not number else rank0, "${rank0_env}")
+        for number, text in enumerate(escaped)
+    ]
+    # The first two numbers have one digit.
+    pairs = zip(named[0], named[min(1, len(named) - 1)], strict=False)
+    made = "".join("${replica_id}" if pair == ("0", "1") else pair[0] for pair in pairs)
+    for text, given in ((made, named), (escaped[0], escaped)):
+        if all(text.replace("${replica_id}", str(number)) == each for number, each in enumerate(given)):
+            return text
+    return None
+
+
+def _amounts(quantities: Mapping[str, Any]) -> dict[str, float]:
+    return {name: round(amount(value), 6) for name, value in quantities.items()}
+
+
+def _left(path: str, fields: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each field that was not read and says something."""
+    for name in _given(fields):
+        yield Problem(f"{path}.{name}", "is a field that no app can say")
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields without those that say nothing: null and what is empty."""
+    return {name: value for name, value in fields.items() if value is not None and value not in ({}, [], "")}

@@ -1,0 +1,142 @@
+"""A Volcano Job of TorchX's own scheduler, as the cluster stores it, is described so that ours renders it again."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.cli.main import EXIT_INVALID, main
+from torchx_pulumi.inputs.appfile import read_app_file
+from torchx_pulumi.inputs.rendering import render_app
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import InvalidJobError
+from torchx_pulumi.planning.quantities import canonical
+from torchx_pulumi.schedulers.volcano.describe import describe_job
+from torchx_pulumi.stack_state.backend import stack_name
+from torchx_pulumi.testing import FakeCluster
+
+from tests.parity.apps import CASES
+from tests.parity.differences import compare, explain
+from tests.parity.test_volcano import VERSION, runs_here, torchx_manifest
+
+UNSAID = {
+    # A role without a usable letter has no name by which its replicas could find rank 0.
+    "role without a usable letter": r"replicas differ by more than their number: args\[3\], args\[4\]",
+    "overlay with PUT": r"containers\[0\]\.volumeMounts: is a field that no app can say",
+    "overlay with a tuple": r"containers\[0\]\.volumeMounts: is a field that no app can say",
+    "overlay with JOIN": r"containers\[0\]\.tty: is a field that no app can say",
+}
+"""Case to the reason for which the job of TorchX nightly, which has overlays, is not described."""
+
+OTHERWISE = {"replica retries": "spec.maxRetry", "role that ends in a dash": "name"}
+"""Case to the end of the paths that differ: retries that no policy asks for have no effect, and a name is no label."""
+
+
+def stored(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a job as the cluster has it: Volcano's webhook writes each task again, without what is empty."""
+
+    def without_empty(value: Any) -> Any:
+        if isinstance(value, dict):
+            parts = {key: without_empty(part) for key, part in value.items()}
+            kept = {key: part for key, part in parts.items() if key == "env" or part not in (None, {}, [], "", False)}
+            return {key: canonical(part) if key in ("cpu", "memory") else part for key, part in kept.items()}
+        return [without_empty(part) for part in value] if isinstance(value, list) else value
+
+    job = copy.deepcopy(manifest)
+    job["metadata"] |= {"namespace": "ml", "uid": "u"}
+    tasks = [{"minAvailable": 1, "maxRetry": 3} | task for task in job["spec"]["tasks"]]
+    written = [{**without_empty(task), "minAvailable": task["minAvailable"]} for task in tasks]
+    job["spec"] |= {"minAvailable": 1, "tasks": written}
+    return job
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_described_job_renders_what_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    if not runs_here(case):
+        pytest.skip("this TorchX has no such option, or its client refuses the values")
+    app_id = case.options.get("app_id", "app-x1")
+    live = stored(torchx_manifest(case, app_id, monkeypatch))
+    before = copy.deepcopy(live)
+    if VERSION == "nightly" and name in UNSAID:
+        with pytest.raises(InvalidJobError, match=UNSAID[name]):
+            describe_job(live)
+        return
+    app, options = describe_job(live)
+    assert live == before
+    assert options["namespace"] == "ml"
+    ours = stored(render_app(app, "volcano", options, app_id=app_id))
+    pairs = compare(live["spec"], ours["spec"], "spec")
+    unexplained = [pair for pair in pairs if explain(pair, VERSION) is None]
+    assert [pair for pair in unexplained if not pair.path.endswith(OTHERWISE.get(name, "\0"))] == []
+
+
+@pytest.fixture
+def live(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    return stored(torchx_manifest(CASES["several roles"], "app-x1", monkeypatch))
+
+
+def test_all_fields_that_no_app_can_say_are_named_at_once(live: dict[str, Any]) -> None:
+    live["spec"]["volumes"] = [{"mountPath": "/data"}]
+    first, second, third, _ = live["spec"]["tasks"]
+    first["dependsOn"] = {"name": ["b-0"]}
+    second["template"]["spec"]["containers"][0] |= {"image": "img:9", "workingDir": "/w"}
+    third["policies"] = [{"event": "TaskCompleted", "action": "CompleteJob"}]
+    third["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
+    ]
+    with pytest.raises(InvalidJobError) as caught:
+        describe_job(live)
+    assert [problem.path for problem in caught.value.problems] == [
+        "spec.tasks[0].dependsOn",
+        "spec.tasks[1].template.spec.containers[0].workingDir",
+        "spec.tasks[2].policies",
+        "spec.tasks[2].template.spec.containers[0].env",
+        "spec.volumes",
+        "spec.tasks[0]",
+    ]
+    assert re.search("replicas differ by more than their number: .*image", str(caught.value))
+
+
+def test_a_job_that_torchx_did_not_create_is_refused(live: dict[str, Any]) -> None:
+    live["spec"]["tasks"][1]["replicas"] = 2
+    with pytest.raises(InvalidJobError, match=r"spec\.tasks\[1\]: is not one replica of TorchX's scheduler"):
+        describe_job(live)
+    del live["spec"]["tasks"][0]["template"]["metadata"]["labels"]["app.kubernetes.io/managed-by"]
+    with pytest.raises(InvalidJobError, match=r"spec\.tasks\[0\]: is not one replica of TorchX's scheduler"):
+        describe_job(live)
+    for spec in ({}, {"tasks": []}):
+        with pytest.raises(InvalidJobError, match=r"spec\.tasks: has no task"):
+            describe_job({**live, "spec": spec})
+
+
+def test_the_command_writes_a_program_that_imports_the_job(
+    live: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    cluster = FakeCluster([live])
+    monkeypatch.setattr("torchx_pulumi.kube.KubernetesCluster.connect", lambda *_: cluster)
+
+    def run(name: str) -> int:
+        return main(["program", f"kubernetes://torchx/ml:{name}", "--to", str(tmp_path / "there")])
+
+    assert run("gone") == EXIT_INVALID
+    assert "there is no Volcano Job ml:gone" in capsys.readouterr().err
+    assert run("app-x1") == 0
+    stack = stack_name("ml", "app-x1", "volcano", cluster.identity)
+    steps = capsys.readouterr().out.splitlines()
+    assert f"pulumi stack init {stack}" in steps
+    assert steps[-3:-1] == ["pulumi preview", "pulumi up  # imports the job"]
+    program = (tmp_path / "there/__main__.py").read_text()
+    assert "opts=pulumi.ResourceOptions(import_='ml/app-x1'),\n" in program
+    assert "app_id='app-x1',\n    queue='test',\n    namespace='ml',\n" in program
+    described = read_app_file(tmp_path / "there/app.json")
+    assert [(role.name, role.num_replicas) for role in described.roles] == [("a", 2), ("b", 1), ("c", 1)]
+    live["metadata"]["labels"] = {labels.LAUNCH: "of-a-stack"}
+    cluster.put(live)
+    assert run("app-x1") == EXIT_INVALID
+    assert "is of a stack of torchx-pulumi already" in capsys.readouterr().err
