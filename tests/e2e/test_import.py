@@ -121,6 +121,7 @@ def run_by(task: dict[str, Any]) -> tuple[Any, ...]:
     return task["name"], container["image"], container["command"], parts
 
 
+@pytest.mark.extended
 def test_a_finished_job_of_torchx_is_imported_and_not_run_again(
     cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster
 ) -> None:
