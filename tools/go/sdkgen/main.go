@@ -64,11 +64,6 @@ func run(words []string, input io.Reader) error {
 	if err := json.NewDecoder(input).Decode(&spec); err != nil {
 		return fmt.Errorf("the schema on stdin: %w", err)
 	}
-	// With it a local SDK is a package of its own, with go.mod and version: `pulumi package add` sets it as well.
-	if spec.Meta == nil {
-		spec.Meta = &schema.MetadataSpec{}
-	}
-	spec.Meta.SupportPack = true
 	pkg, diagnostics, err := schema.BindSpec(spec, noOther{}, schema.ValidationOptions{})
 	if err != nil {
 		return err

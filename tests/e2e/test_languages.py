@@ -1,0 +1,86 @@
+"""Programs in TypeScript and Go: what the examples deploy, and what their users see of types, refusals and secrets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+
+from tests.e2e.generated_sdks import ADD, ROOT, environment, type_errors
+from tests.e2e.project import changes
+from tests.e2e.stack_project import StackProject
+from tests.e2e.test_examples import logs_of
+
+pytestmark = pytest.mark.e2e
+
+HOSTS = {"typescript": "nodejs", "go": "go"}
+SOURCES = {"typescript": "index.ts", "go": "main.go"}
+TOKEN = "correct-horse-battery"
+
+
+@pytest.fixture(params=["typescript", "go"])
+def language(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def example(tmp_path: Path, e2e_env: dict[str, str], namespace: str, language: str) -> StackProject:
+    from tools.bootstrap import pulumi_environment
+
+    root, place = tmp_path / "root", f"examples/{language}"
+    root.mkdir()
+    env = {**e2e_env, **environment(language)}
+    path = pulumi_environment(languages=("python", HOSTS[language]))["PATH"]
+    env["PATH"] = os.pathsep.join([str(Path(sys.prefix) / "bin"), path, env["PATH"]])
+    return StackProject(root, env, namespace, place=place, config_dir=place)
+
+
+@pytest.mark.mcad
+def test_an_example_runs_keeps_its_jobs_and_its_secret(
+    example: StackProject, look: KubernetesCluster, cluster: Any, image: str, language: str
+) -> None:
+    ADD[language](example.folder)
+    (example.folder / "src/evaluate.sh").write_text("sleep 600\n")
+    example.run("config", "set", "image", image)
+    example.run("config", "set", "repository", f"{cluster.registry}/{example.namespace}/{language}")
+    example.run("config", "set", "namespace", example.namespace)
+    example.run("config", "set", "--secret", "token", TOKEN)
+    said = [example.up()]
+    app_id = example.output("appId")
+    name = app_id.partition(":")[2]
+    assert logs_of(look, example, app_id) == [f"replica {index} of {name}, learning rate 0.1" for index in (0, 1)]
+    assert example.output("replicas") == 2
+    assert example.output("image").startswith(f"{cluster.registry}/{example.namespace}/{language}:")
+    namespace, _, evaluation = example.output("evaluation").partition(":")
+    assert look.get(APP_WRAPPER, namespace, evaluation) is not None
+    said.append(example.up())
+    assert changes(said[-1]).keys() == {"unchanged"}
+    assert example.output("appId") == app_id
+    example.run("config", "set", "learningRate", "0.2")
+    said.append(example.preview(fails=True))
+    assert "changing roles[evaluator].env[LEARNING_RATE] would relaunch" in said[-1]
+    said.append(example.run("stack", "export"))
+    assert not [text for text in said if TOKEN in text]
+
+
+def test_an_example_has_the_types_of_its_sdk(tmp_path: Path, language: str) -> None:
+    program = tmp_path / "program"
+    shutil.copytree(ROOT / "examples" / language, program)
+    ADD[language](program)
+    assert type_errors(program, language) == ""
+    source = program / SOURCES[language]
+    right, wrong = {
+        "typescript": ("names => names.length", "names => names[0]"),
+        "go": ("train.PodNames.ApplyT", "train.PodName.ApplyT"),
+    }[language]
+    source.write_text(source.read_text().replace(right, wrong))
+    assert {
+        "typescript": "Type 'Output<string>' is not assignable to type 'Output<number>'",
+        "go": "train.PodName undefined",
+    }[language] in type_errors(program, language)
