@@ -60,9 +60,13 @@ def environment(language: str) -> dict[str, str]:
     """Return what a program's compiler needs in its environment, to be laid over the caller's own."""
     if language != "go":
         return {}
-    found = go_environment()
-    go = go_command(ROOT / "examples/go")
-    return {**found, "PATH": os.pathsep.join([str(go.parent), found["PATH"]])}
+    found, go = go_environment(), go_command(ROOT / "examples/go")
+    # What the CLI was built from, and how, is not compiled again.
+    return {
+        **found,
+        "GOFLAGS": f"{found['GOFLAGS']} -trimpath",
+        "PATH": os.pathsep.join([str(go.parent), found["PATH"]]),
+    }
 
 
 def type_errors(program: Path, language: str) -> str:

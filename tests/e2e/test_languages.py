@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ import pytest
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 
+from tests.doc_blocks import schema_examples
 from tests.e2e.generated_sdks import ADD, ROOT, environment, type_errors
 from tests.e2e.project import changes
 from tests.e2e.stack_project import StackProject
@@ -69,18 +71,25 @@ def test_an_example_runs_keeps_its_jobs_and_its_secret(
     assert not [text for text in said if TOKEN in text]
 
 
-def test_an_example_has_the_types_of_its_sdk(tmp_path: Path, language: str) -> None:
+def test_the_examples_have_the_types_of_the_sdk(tmp_path: Path, language: str) -> None:
+    """That of the language, and those that the schema has for each component."""
     program = tmp_path / "program"
     shutil.copytree(ROOT / "examples" / language, program)
     ADD[language](program)
+    examples = schema_examples(language)
+    assert len(examples) == 3
+    for name, text in examples.items():
+        (program / name).mkdir()
+        (program / name / SOURCES[language]).write_text(text)
+    if language == "typescript":
+        settings = json.loads((program / "tsconfig.json").read_text())
+        settings["files"] += [f"{name}/index.ts" for name in examples]
+        (program / "tsconfig.json").write_text(json.dumps(settings))
     assert type_errors(program, language) == ""
     source = program / SOURCES[language]
-    right, wrong = {
-        "typescript": ("names => names.length", "names => names[0]"),
-        "go": ("train.PodNames.ApplyT", "train.PodName.ApplyT"),
+    right, wrong, said = {
+        "typescript": ("names.length", "names[0]", "'Output<string>' is not assignable to type 'Output<number>'"),
+        "go": ("train.PodNames.ApplyT", "train.PodName.ApplyT", "train.PodName undefined"),
     }[language]
     source.write_text(source.read_text().replace(right, wrong))
-    assert {
-        "typescript": "Type 'Output<string>' is not assignable to type 'Output<number>'",
-        "go": "train.PodName undefined",
-    }[language] in type_errors(program, language)
+    assert said in type_errors(program, language)
