@@ -37,9 +37,8 @@ def serve_git(repositories: Path, certificates: Certificates) -> Iterator[str]:
             answer = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=True)
             head, _, content = answer.stdout.partition(b"\r\n\r\n")
             headers = BytesHeaderParser().parsebytes(head)
-            self.send_response(int(headers.pop("Status", "200").split()[0]))  # type: ignore[attr-defined]
-            for name, value in headers.items():
-                self.send_header(name, value)
+            self.send_response(int(headers.get("Status", "200").split()[0]))
+            self.send_header("Content-Type", headers["Content-Type"])
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
