@@ -15,8 +15,8 @@ from tests.loopback import Certificates, LoopbackServer
 
 
 @contextlib.contextmanager
-def serve_git(repositories: Path, certificates: Certificates) -> Iterator[str]:
-    """Serve the bare repositories below a folder with git's own program for servers; yield the address."""
+def serve_git(repositories: Path, certificates: Certificates, host: str, port: int) -> Iterator[None]:
+    """Serve the bare repositories below a folder with git's own program for servers."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -48,8 +48,8 @@ def serve_git(repositories: Path, certificates: Certificates) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with LoopbackServer(Handler) as server:
+    with LoopbackServer(Handler, port, host) as server:
         server.socket = certificates.context(clients=False).wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"https://127.0.0.1:{server.server_port}"
+        yield
         server.shutdown()
