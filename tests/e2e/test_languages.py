@@ -15,7 +15,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 
 from tests.doc_blocks import schema_examples
 from tests.e2e.generated_sdks import ADD, ROOT, environment, type_errors
-from tests.e2e.project import changes
+from tests.e2e.project import FAKE_NODE, Project, changes
 from tests.e2e.stack_project import StackProject
 from tests.e2e.test_examples import logs_of
 
@@ -24,6 +24,31 @@ pytestmark = pytest.mark.e2e
 HOSTS = {"typescript": "nodejs", "go": "go"}
 SOURCES = {"typescript": "index.ts", "go": "main.go"}
 TOKEN = "correct-horse-battery"
+
+
+OTHER_PLUGIN = """\
+#!{python}
+from typing import TypedDict
+
+import pulumi
+from pulumi.provider.experimental import component_provider_host
+
+
+class GreetingArgs(TypedDict):
+    name: pulumi.Input[str]
+
+
+class Greeting(pulumi.ComponentResource):
+    text: pulumi.Output[str]
+
+    def __init__(self, name: str, args: GreetingArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("other:index:Greeting", name, {{}}, opts)
+        self.text = pulumi.Output.concat("hello ", args["name"])
+        self.register_outputs({{"text": self.text}})
+
+
+component_provider_host([Greeting], "other")
+"""
 
 
 @pytest.fixture(params=["typescript", "go"])
@@ -93,3 +118,33 @@ def test_the_examples_have_the_types_of_the_sdk(tmp_path: Path, language: str) -
     }[language]
     source.write_text(source.read_text().replace(right, wrong))
     assert said in type_errors(program, language)
+
+
+@pytest.mark.extended
+def test_a_program_has_components_of_another_plugin(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> None:
+    from tools.bootstrap import pulumi_environment
+
+    plugin = tmp_path / "bin/pulumi-resource-other"
+    plugin.parent.mkdir()
+    plugin.write_text(OTHER_PLUGIN.format(python=sys.executable))
+    plugin.chmod(0o755)
+    path = pulumi_environment(languages=("python", "yaml"))["PATH"]
+    e2e_env["PATH"] = os.pathsep.join([str(plugin.parent), str(Path(sys.prefix) / "bin"), path])
+    project = Project(tmp_path / "beside", e2e_env, namespace, runtime="yaml")
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"]}
+    role |= {"nodeSelector": FAKE_NODE["node_selector"], "tolerations": FAKE_NODE["tolerations"]}
+    job = {"queue": "default", "namespace": namespace, "roles": [role]}
+    resources = {
+        "train": {"type": "torchx:VolcanoTrainingJob", "properties": job},
+        "greeting": {"type": "other:Greeting", "properties": {"name": "${train.jobName}"}},
+        "second": {
+            "type": "torchx:VolcanoTrainingJob",
+            "properties": {**job, "annotations": {"greeting": "${greeting.text}"}},
+        },
+    }
+    outputs = {"jobName": "${train.jobName}", "text": "${greeting.text}"}
+    program = {"name": "beside", "runtime": "yaml", "resources": resources, "outputs": outputs}
+    (project.folder / "Pulumi.yaml").write_text(json.dumps(program))
+    project.up()
+    assert project.output("text") == f"hello {project.output('jobName')}"
+    assert changes(project.up()).keys() == {"unchanged"}

@@ -1,7 +1,7 @@
 """`pulumi package add` of this checkout's package, in a fresh folder: from a folder, and from a git URL at a tag.
 
-The Python language host that is built here is older than plugins in source: it installs the dependencies of one and does
-not start it. Then the program of the plugin that was installed is added, which is the step that such a host lacks.
+The Python language host that is built here is older than plugins in source: it installs the dependencies of one, and
+cannot start it. Then the program of the plugin that was installed is added: the step that such a host lacks.
 """
 
 from __future__ import annotations
