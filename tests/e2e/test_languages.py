@@ -131,7 +131,7 @@ def test_a_program_has_components_of_another_plugin(tmp_path: Path, e2e_env: dic
     path = pulumi_environment(languages=("python", "yaml"))["PATH"]
     e2e_env["PATH"] = os.pathsep.join([str(plugin.parent), str(Path(sys.prefix) / "bin"), path])
     project = Project(tmp_path / "beside", e2e_env, namespace, runtime="yaml")
-    role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"]}
+    role: dict[str, Any] = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"]}
     role |= {"nodeSelector": FAKE_NODE["node_selector"], "tolerations": FAKE_NODE["tolerations"]}
     job = {"queue": "default", "namespace": namespace, "roles": [role]}
     resources = {
