@@ -71,7 +71,8 @@ bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)
 
 schema: $(SYNCED) ## Write the components, their schema and that of the stack output again
 	@$(VENV)/python -m tools.components
-	@$(VENV)/python -m torchx_pulumi_components.plugin --schema > components/schema.json
+	@$(VENV)/python -m torchx_pulumi_components.plugin --schema > components/.schema.json
+	@mv components/.schema.json components/schema.json
 	@$(VENV)/python -m tools.output_schema > sdk/torchx_pulumi/outputs/.schema.json
 	@mv sdk/torchx_pulumi/outputs/.schema.json sdk/torchx_pulumi/outputs/schema.json
 

@@ -12,12 +12,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "components" / "torchx_pulumi_components" / "examples").glob("*.md"))
+"""Examples in the descriptions of the schema's resources, by component."""
 FENCE = re.compile(r"^```(\S*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:
     """Return language, name and text of every fenced block of a page."""
     return [(found[1], found[2], found[3]) for found in FENCE.finditer(page.read_text())]
+
+
+def schema_examples(language: str) -> dict[str, str]:
+    """Return component -> its example program in a language: typescript, python, go or yaml."""
+    return {page.stem: text for page in EXAMPLES for known, _, text in blocks(page) if known == language}
 
 
 def block(page: str, name: str) -> str:

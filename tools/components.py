@@ -1,5 +1,7 @@
 """Write what is made of the option tables: the module of each scheduler's component, and docs/options.md.
 
+The first page of the package in the Pulumi registry, docs/_index.md, gets the example of its schema.
+
 A test compares the files with what would be written.
 
 Pulumi's analyzer reads the text under a field from the source of its class, and type checkers need the class as well.
@@ -7,12 +9,14 @@ Pulumi's analyzer reads the text under a field from the source of its class, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import torchx_pulumi_components
 from torchx_pulumi.model.launch_options import ProgramOptions
 from torchx_pulumi.model.options import Option, is_table, rows_of
 from torchx_pulumi.outputs.types import COMPONENT_OUTPUTS
@@ -154,10 +158,23 @@ def _table(rows: Sequence[Option], discovered: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def registry_page(text: str) -> str:
+    """Return a page of the Pulumi registry with the example of a component in the chooser at its end."""
+    component = find_backend(OWN_SCHEDULERS[0]).component
+    example = (Path(torchx_pulumi_components.__file__).parent / "examples" / f"{component}.md").read_text()
+    choices = "".join(
+        f"{{{{% choosable language {language} %}}}}\n\n{block}\n\n{{{{% /choosable %}}}}\n"
+        for block, language in re.findall(r"(?ms)^(```(\w+)\n.*?^```)$", example)
+    )
+    head, start, rest = text.partition("{{< chooser")
+    return f"{head}{start}{rest.partition('>}}')[0]}>}}}}\n\n{choices}\n{{{{< /chooser >}}}}\n"
+
+
 def files() -> dict[Path, str]:
     """Return the files and their texts."""
     made = {path_of(backend): module_of(backend) for backend in map(find_backend, scheduler_names())}
-    return {**made, Path(__file__).parents[1] / "docs" / "options.md": page()}
+    docs = Path(__file__).parents[1] / "docs"
+    return {**made, docs / "options.md": page(), docs / "_index.md": registry_page((docs / "_index.md").read_text())}
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ _NO_TEXT = (Mapping, list, tuple, Set, *_BYTES)
 
 _NOT_KNOWN = "an output that is not known yet"
 
-_SHAPES: Mapping[type, type] = {
+SHAPES: Mapping[type, type] = {
     RoleSpec: shapes.Role,
     ResourceSpec: shapes.Resource,
     MountSpec: shapes.Mount,
@@ -125,7 +125,7 @@ class ArgumentReader(TypedReader):
         """Return the fields of a nested object."""
         if isinstance(value, FieldValues):
             return value
-        given = self.arguments(value, argument_fields(_SHAPES.get(kind, kind)), path=path)
+        given = self.arguments(value, argument_fields(SHAPES.get(kind, kind)), path=path)
         if given is not None and "pod_overlay" in given:
             given["pod_overlay"] = self._overlay(given["pod_overlay"], join(path, "pod_overlay"))
         return given

@@ -36,7 +36,7 @@ class PatchedImageArgs(TypedDict):
     """Repository to push to, without a tag. Unset: the image stays on this machine's Docker daemon."""
     dockerfile: NotRequired[pulumi.Input[str]]
     """Path in the workspace. Unset: `Dockerfile.torchx`, else a default that copies the workspace."""
-    build_args: NotRequired[Mapping[str, pulumi.Input[str]]]
+    build_args: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]]]
     """Arguments for the Dockerfile. Their values are not written to state or logs. Unset: none."""
     labels: NotRequired[Mapping[str, pulumi.Input[str]]]
     """Additional labels of the image. Unset: none."""
@@ -50,7 +50,7 @@ class PatchedImageArgs(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class ImageRequest:
     """Arguments with typed values; as `images.plan_patch`."""
 
     base: str
@@ -144,7 +144,7 @@ async def _ended(future: "asyncio.Future[None]") -> None:
     await asyncio.shield(future)
 
 
-def _read(resolved: Mapping[str, Any]) -> _Request:
+def _read(resolved: Mapping[str, Any]) -> ImageRequest:
     """Return typed arguments.
 
     Raises:
@@ -158,14 +158,14 @@ def _read(resolved: Mapping[str, Any]) -> _Request:
         given["workspace"] = reader.mapping(str, {place: to or "" for place, to in places.items()}, "workspace")
     elif "workspace" in given:
         given["workspace"] = reader.text(places, "workspace")
-    request = reader.read(_Request, FieldValues(given), "")
+    request = reader.read(ImageRequest, FieldValues(given), "")
     if reader.problems:
         lines = "".join(f"\n  - {problem}" for problem in reader.problems)
         raise ImageError(f"the arguments have problems:{lines}")
     return request
 
 
-def _plan(request: _Request) -> ImagePlan:
+def _plan(request: ImageRequest) -> ImagePlan:
     values = asdict(request)
     return plan_patch(values.pop("base"), values.pop("workspace"), values.pop("repository"), **values)
 

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import pulumi
@@ -18,12 +17,10 @@ from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
 
 from torchx_pulumi_components.input_resolution import in_fixed_order
+from torchx_pulumi_components.package_schema import NAME, package_facts, package_schema
 from torchx_pulumi_components.patched_image import PatchedImage
 from torchx_pulumi_components.program_jobs import ProgramJobs, program_jobs
 from torchx_pulumi_components.training_job import component_of, component_schedulers
-
-NAME = "torchx"
-"""Package name in programs: resources are `torchx:index:<Component>`."""
 
 
 class TorchxProvider(ComponentProvider):
@@ -62,24 +59,19 @@ async def _urn_of(result: ConstructResult, jobs: ProgramJobs) -> str:
     return str(await pulumi.Output.from_input(result.urn).future())
 
 
-def package_version() -> str:
-    """Return the version of the installed wheel. `0.0.0`: a checkout that is not installed."""
-    try:
-        return version("torchx-pulumi")
-    except PackageNotFoundError:
-        return "0.0.0"
-
-
 def provider() -> TorchxProvider:
-    """Return the provider; its schema is inferred from the components."""
+    """Return the provider, with the schema of the package."""
+    facts = package_facts()
     jobs = [component_of(name) for name in component_schedulers()]
-    return TorchxProvider([*jobs, PatchedImage], NAME, version=package_version())
+    made = TorchxProvider([*jobs, PatchedImage], NAME, version=facts["version"])
+    made.schema = json.dumps(package_schema(json.loads(made.schema or "{}"), facts))
+    return made
 
 
 def schema() -> dict[str, Any]:
-    """Return the package's schema without the version, which is that of the wheel."""
+    """Return the package's schema."""
     found: dict[str, Any] = json.loads(provider().schema or "{}")
-    return {key: value for key, value in found.items() if key != "version"}
+    return found
 
 
 def main(args: Sequence[str] | None = None) -> None:

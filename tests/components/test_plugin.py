@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
+from torchx_pulumi_components import package_schema
 from torchx_pulumi_components.plugin import provider, schema
 from torchx_pulumi_components.pulumi_runtime import wait_for
 
@@ -18,6 +20,25 @@ def test_the_schema_that_is_checked_in_is_the_one_of_the_code() -> None:
     assert json.loads(SCHEMA.read_text()) == schema(), "run `make schema` and read the diff"
 
 
+def test_a_checkout_that_is_not_installed_serves_the_same_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> Any:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(package_schema, "metadata", not_installed)
+    assert json.loads(SCHEMA.read_text()) == schema()
+
+
+def test_the_addresses_of_the_schema_are_made_of_the_repository() -> None:
+    found, address = schema(), "github.com/torchx-pulumi/torchx-pulumi"
+    assert found["repository"] == f"https://{address}"
+    assert found["pluginDownloadURL"] == f"git://{address}/{SCHEMA.parent.name}"
+    assert found["language"]["go"]["importBasePath"].startswith(f"{address}/")
+    logo = found["logoUrl"].removeprefix(f"https://{address}/raw/HEAD/")
+    image = (SCHEMA.parents[1] / logo).read_bytes()
+    # The registry takes PNG files of 100 x 100.
+    assert (image[1:4], image[16:24]) == (b"PNG", bytes([0, 0, 0, 100] * 2))
+
+
 @pytest.mark.parametrize("component", ["VolcanoTrainingJob", "MCADTrainingJob", "PatchedImage"])
 def test_every_field_is_documented(component: str) -> None:
     found = schema()
@@ -26,6 +47,44 @@ def test_every_field_is_documented(component: str) -> None:
     for name, kind in found["types"].items():
         fields |= {f"{name}.{key}": item for key, item in kind.get("properties", {}).items()}
     assert [name for name, item in fields.items() if not item.get("description")] == []
+    assert [name for name, item in fields.items() if "\n " in item["description"]] == []
+    assert "{{% examples %}}" in resource["description"]
+
+
+@pytest.mark.parametrize("component", ["VolcanoTrainingJob", "MCADTrainingJob"])
+def test_a_default_that_an_sdk_sends_is_the_same_run_as_an_unset_argument(engine: Any, component: str) -> None:
+    found = schema()
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "python"}
+    given: dict[str, Any] = {"roles": [role], **({"queue": "default"} if component == "VolcanoTrainingJob" else {})}
+
+    def objects(inputs: Any) -> Any:
+        engine.run(lambda: provider().construct("train", f"torchx:index:{component}", inputs))
+        return [item.inputs for item in engine.mocks.resources if item.typ.startswith("kubernetes:")]
+
+    def defaults(properties: Any) -> dict[str, Any]:
+        return {name: item["default"] for name, item in properties.items() if "default" in item}
+
+    sent = defaults(found["resources"][f"torchx:index:{component}"]["inputProperties"])
+    sent_of_role = defaults(found["types"]["torchx:index:Role"]["properties"])
+    assert {"namespace", "waitFor"} <= sent.keys()
+    assert sent_of_role.keys() == {"numReplicas", "maxRetries", "retryPolicy"}
+    assert objects({**sent, **given, "roles": [{**sent_of_role, **role}]}) == objects(given) != []
+
+
+def test_an_option_that_is_read_from_the_cluster_has_no_default() -> None:
+    inputs = schema()["resources"]["torchx:index:MCADTrainingJob"]["inputProperties"]
+    assert ("default" in inputs["apiVersion"], "default" in inputs["podGroupApi"]) == (True, False)
+
+
+def test_a_kubeconfig_that_an_sdk_encrypts_hides_nothing_else(engine: Any) -> None:
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "python"}
+    inputs = {"queue": "default", "roles": [role]}
+    made = []
+    for kubeconfig in ("/team/kubeconfig", pulumi.Output.secret("/team/kubeconfig")):
+        given = {**inputs, "kubeconfig": kubeconfig}
+        engine.run(lambda given=given: provider().construct("train", "torchx:index:VolcanoTrainingJob", given))
+        made.append([(item.typ, item.inputs) for item in engine.mocks.resources if item.typ.startswith("kubernetes:")])
+    assert made[0] == made[1] != []
 
 
 def test_nested_types_have_names_that_code_generation_takes() -> None:
