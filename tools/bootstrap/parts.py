@@ -55,6 +55,19 @@ def _official_pulumi(name: str, *executables: str) -> Part:
     )
 
 
+def _language(name: str, package: str) -> Part:
+    host, module, version = f"pulumi-language-{name}", "github.com/pulumi/pulumi/sdk/v3", "3.66.0"
+    target = GoTarget(executable=host, package=f"{module}/{package}", stamps=(f"{_PULUMI_STAMP}=v{version}",))
+    return Part(
+        name=host,
+        version=version,
+        expected_s=30,
+        source=GoSource(folder=GO_FAMILIES / "pulumi-languages", module=module, targets=(target,)),
+        official=_official_pulumi(host, host),
+        installed=Installed(folders=("{pulumi_home}/bin",)),
+    )
+
+
 def _official_kubernetes_provider() -> Part:
     version = "4.34.2"
     release = f"https://github.com/pulumi/pulumi-kubernetes/releases/download/v{version}"
@@ -181,6 +194,19 @@ PARTS: Final[tuple[Part, ...]] = (
         ),
         official=_official_pulumi("pulumi-language-yaml", "pulumi-language-yaml"),
         installed=Installed(folders=("{pulumi_home}/bin",)),
+    ),
+    _language("nodejs", "nodejs/cmd/pulumi-language-nodejs"),
+    _language("go", "go/pulumi-language-go"),
+    Part(
+        name="sdkgen",
+        version=_PULUMI,
+        expected_s=15,
+        source=GoSource(
+            folder=GO_FAMILIES / "sdkgen",
+            module="github.com/pulumi/pulumi/pkg/v3",
+            targets=(GoTarget(executable="sdkgen", package="."),),
+        ),
+        note="generates SDKs, which hosts that are built here cannot",
     ),
     Part(
         name="kubernetes-provider",

@@ -1,0 +1,1 @@
+echo "replica $1 of $2, learning rate $LEARNING_RATE"
