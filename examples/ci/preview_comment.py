@@ -19,7 +19,7 @@ MOST_LINES = 80  # of one diff
 
 
 def number(quantity):
-    """Return a Kubernetes quantity as a number. nan (`?` in the table): it is secret, or known after the update only."""
+    """Return a Kubernetes quantity as a number. nan (`?` in the table): secret, or known after the update only."""
     found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", str(quantity))
     return float(found[1]) * SCALES[found[2]] if found and found[2] in SCALES else math.nan
 
