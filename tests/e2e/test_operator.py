@@ -1,9 +1,8 @@
-"""The samples for the Pulumi Kubernetes Operator, run as its workspace pods do: `pulumi install`, and `up` with refresh."""
+"""The samples for the Pulumi Kubernetes Operator, run as its workspace pods do: `pulumi install`, `up` with refresh."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ import yaml
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
-from tests.doc_blocks import block
 from tests.e2e.project import Project, changes, eventually
 from tests.e2e.stack_project import ROOT
 
