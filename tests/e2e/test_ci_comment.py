@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 
+from tests.doc_blocks import commands
 from tests.e2e.project import FAKE_NODE, Project
 from tests.e2e.stack_project import ROOT
 
@@ -42,8 +44,9 @@ def project(make_project: Callable[..., Project]) -> Project:
 
 
 def comment_on(project: Project, *, refused: bool = False) -> str:
-    script = ROOT / "examples" / "ci" / "preview_comment.py"
-    words = [sys.executable, str(script), "--stack", "dev"]
+    values = {"ci/": f"{ROOT}/examples/ci/", "prod": "dev", " > comment.md": ""}
+    (command,) = commands("docs/ci.md", "preview", values)
+    words = [sys.executable, *shlex.split(command)[1:]]
     done = subprocess.run(
         words, cwd=project.folder, env=project.env, text=True, capture_output=True, timeout=240, check=False
     )

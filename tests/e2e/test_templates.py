@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,12 +11,16 @@ import pytest
 import yaml
 from torchx_pulumi.kube import KubernetesCluster
 
+from tests.doc_blocks import commands
+from tests.e2e.generated_sdks import add_to_go, add_to_typescript, checked, environment
 from tests.e2e.project import Project, changes
 from tests.e2e.stack_project import ROOT
 from tests.e2e.test_examples import logs_of
+from tools.bootstrap import go_command, pulumi_environment
 
 pytestmark = pytest.mark.e2e
 
+REPOSITORY = "https://github.com/torchx-pulumi/torchx-pulumi"
 KINDS = ("Namespace", "Queue", "PriorityClass", "ServiceAccount", "Secret")
 """What the platform of a team has."""
 
@@ -26,7 +32,10 @@ class TemplateProject(Project):
         self.folder, self.env, self.namespace = folder, env, namespace
         folder.mkdir()
         source = ROOT / "templates" / template
-        self.run("new", str(source), "--yes", "--generate-only", "--name", folder.name, "--description", "A test")
+        page = {f"{REPOSITORY}/tree/main/templates/volcano-python": str(source)}
+        (new,) = commands("docs/infra-teams.md", "new", page)
+        flags = ("--yes", "--generate-only", "--name", folder.name, "--description", "A test")
+        self.run(*shlex.split(new)[1:], *flags)
         (folder / "venv").symlink_to(sys.prefix)
         self.run("stack", "init", self.stack)
         keys = yaml.safe_load((source / "Pulumi.yaml").read_text())["template"]["config"]
@@ -36,10 +45,8 @@ class TemplateProject(Project):
 
 @pytest.fixture
 def env(e2e_env: dict[str, str]) -> dict[str, str]:
-    """Environment with the YAML language host and our plugin, as the wheel installs it."""
-    from tools.bootstrap import pulumi_environment
-
-    path = pulumi_environment(languages=("python", "yaml"))["PATH"]
+    """Environment with the language hosts and our plugin, as the wheel installs it."""
+    path = pulumi_environment(languages=("python", "yaml", "nodejs", "go"))["PATH"]
     return {**e2e_env, "PATH": f"{Path(sys.prefix) / 'bin'}:{path}"}
 
 
@@ -66,8 +73,24 @@ def test_the_job_of_a_template_is_previewed(volcano: TemplateProject) -> None:
     assert "kubernetes:batch.volcano.sh/v1alpha1:Job" in volcano.preview()
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("volcano", ["volcano-typescript", "volcano-go"], indirect=True)
+def test_the_job_of_a_template_with_a_generated_sdk_is_previewed(volcano: TemplateProject) -> None:
+    # The steps of `pulumi install`, which the hosts at hand lack.
+    if (volcano.folder / "go.mod").exists():
+        add_to_go(volcano.folder)
+        words = [str(go_command(volcano.folder)), "mod", "tidy"]
+        subprocess.run(words, cwd=volcano.folder, env={**volcano.env, **environment("go")}, check=True)
+    else:
+        add_to_typescript(volcano.folder)
+        assert checked(volcano.folder, "typescript") == ""
+    assert "kubernetes:batch.volcano.sh/v1alpha1:Job" in volcano.preview()
+
+
 def test_the_platform_of_a_template_is_previewed(tmp_path: Path, env: dict[str, str], namespace: str) -> None:
-    team = TemplateProject(tmp_path / "team", env, namespace, "platform", namespace=namespace, pullSecret="registry")
+    team = TemplateProject(
+        tmp_path / "team", env, namespace, "platform", namespace=f"{namespace}-x", pullSecret="registry"
+    )
     team.run(
         "config", "set", "--secret", "dockerConfigJson", '{"auths": {"registry.example.com": {"auth": "aHVzaA=="}}}'
     )
