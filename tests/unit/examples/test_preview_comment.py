@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from examples.ci.preview_comment import comment, number, totals
+from examples.ci.preview_comment import comment, number, resources_of, totals
 
 CI = Path(__file__).resolve().parents[3] / "examples" / "ci"
 URN = "urn:pulumi:prod::train"
@@ -75,15 +75,14 @@ def test_the_totals_are_of_all_replicas(name: str) -> None:
 
 
 def test_the_totals_of_all_jobs_are_added_and_deleted_ones_are_left_out() -> None:
-    other = JOB.replace("mnist", "other"), COMPONENT.replace("mnist", "other")
-    gone = step("delete", JOB.replace("mnist", "gone"), old=volcano())
-    steps = [step("create", new=volcano()), step("create", other[0], new=volcano(1), parent=other[1]), gone]
-    resources = [{"urn": one["urn"], "new": one.get("newState")} for one in steps]
-    assert totals(resources) == [
-        "| mnist | 4 | 8 | 4 | 32 |",
-        "| other | 1 | 2 | 1 | 8 |",
-        "| **all** | 5 | 10 | 5 | 40 |",
+    web = "kubernetes:apps/v1:Deployment::web"
+    steps = [
+        step("create", new=volcano()),
+        step("same", f"{URN}::acme:index:Site${web}", new=volcano(1), parent=f"{URN}::acme:index:Site::site"),
+        step("delete", JOB.replace("mnist", "gone"), old=volcano()),
     ]
+    rows = ["| mnist | 4 | 8 | 4 | 32 |", "| web | 1 | 2 | 1 | 8 |", "| **all** | 5 | 10 | 5 | 40 |"]
+    assert totals(resources_of({"steps": steps})) == rows
 
 
 @pytest.mark.parametrize(("quantity", "amount"), [("1900m", 1.9), ("8", 8), ("2Gi", 2**31), ("1.5G", 1.5e9), (3, 3)])
