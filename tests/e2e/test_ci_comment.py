@@ -56,17 +56,17 @@ def comment_on(project: Project, *, refused: bool = False) -> str:
 
 
 def test_the_comment_has_changes_totals_and_refusals(project: Project) -> None:
-    total = "| train | 3 | 6 | 3 | 12 |"
+    total = "3 | 6 | 3 | 12000 |"
     new = comment_on(project)
     assert new.startswith("## Preview of `dev`: changes")
     assert "| create | `train` | `torchx:index:VolcanoTrainingJob` |" in new
-    assert '+   "queue": "default"' in new
-    assert "[secret]" in new
-    assert total in new
+    assert '+  "tasks": "[secret]"' in new
+    assert f"| train | new | {total}" in new
     project.up()
     kept = comment_on(project)
     assert kept.startswith("## Preview of `dev`: no changes")
     assert total in kept
+    assert "| new |" not in kept
     project.run("config", "set", "rate", "0.2")
     refused = comment_on(project, refused=True)
     assert refused.startswith("## Preview of `dev`: refused")

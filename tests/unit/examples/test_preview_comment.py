@@ -1,4 +1,4 @@
-"""The comment of the CI sample, from digests as `pulumi preview --json` prints them."""
+"""The comment of the CI sample, from events as `pulumi preview --json` streams them."""
 
 from __future__ import annotations
 
@@ -10,134 +10,119 @@ from typing import Any
 import pytest
 import yaml
 
-from examples.ci.preview_comment import comment, number, resources_of, totals
+from examples.ci.preview_comment import SECRET, comment
 
 CI = Path(__file__).resolve().parents[3] / "examples" / "ci"
-URN = "urn:pulumi:prod::train"
-COMPONENT = f"{URN}::torchx:index:VolcanoTrainingJob::mnist"
-JOB = f"{URN}::torchx:index:VolcanoTrainingJob$kubernetes:batch.volcano.sh/v1alpha1:Job::mnist"
-STACK = {"op": "same", "urn": f"{URN}::pulumi:pulumi:Stack::train-prod", "newState": {}}
+JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
+COMPONENT = "torchx:index:VolcanoTrainingJob"
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+"""What previews have for an output that is known after the update only."""
 
 
-def pod(cpu: object = "2", memory: object = "8G", gpu: object = "1") -> dict[str, Any]:
-    limits = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpu, "vpc.amazonaws.com/efa": "4"}
-    return {"spec": {"containers": [{"resources": {"requests": {"cpu": "1900m", "memory": "7G"}, "limits": limits}}]}}
+def event(kind: str, op: str, type_: str, name: str = "mnist", **states: Any) -> dict[str, Any]:
+    return {kind: {"metadata": {"op": op, "type": type_, "urn": f"urn:pulumi:prod::train::{type_}::{name}", **states}}}
 
 
-def step(op: str, urn: str = JOB, old: Any = None, new: Any = None, parent: str = COMPONENT) -> dict[str, Any]:
-    states = {"oldState": old, "newState": new}
-    return {"op": op, "urn": urn} | {
-        key: {"urn": urn, "parent": parent, "inputs": inputs} for key, inputs in states.items() if inputs is not None
-    }
+def step(op: str, old: Any = None, new: Any = None, type_: str = JOB, name: str = "mnist") -> dict[str, Any]:
+    states = {key: each and {"inputs": each} for key, each in (("old", old), ("new", new))}
+    return event("resourcePreEvent", op, type_, name, **states)
 
 
-def diagnostic(severity: str, message: str) -> dict[str, str]:
-    return {"severity": severity, "message": f"{severity}: {message}\n"}
+def job(name: str = "mnist", replicas: int = 4, observed: Any = UNKNOWN) -> list[dict[str, Any]]:
+    """Return the events of a component: its creation, and its outputs."""
+    total = {"cpu": 0.1 * replicas, "gpu": replicas, "memory_mb": 4_000_000 * replicas, "devices": {}}
+    outputs = {"declared": {"roles": [{"replicas": replicas}], "resources_total": total}, "observed": observed}
+    made = event("resOutputsEvent", "create", COMPONENT, name, new={"outputs": {}})
+    return [step("create", new={}, type_=COMPONENT, name=name), made, outputs_of(name, outputs)]
 
 
-def volcano(replicas: object = 4, **amounts: object) -> dict[str, Any]:
-    return {"spec": {"queue": "gold", "tasks": [{"replicas": replicas, "template": pod(**amounts)}]}}
+def outputs_of(name: str, outputs: Any, op: str = "create") -> dict[str, Any]:
+    return event("resOutputsEvent", op, COMPONENT, name, new={"outputs": outputs})
 
 
-TOTALS = {
-    "a Volcano Job": (volcano(), "| mnist | 4 | 8 | 4 | 32 |"),
-    "tasks of one replica each": (
-        {"spec": {"tasks": [{"replicas": 1, "template": pod()}] * 3}},
-        "| mnist | 3 | 6 | 3 | 24 |",
-    ),
-    "an AppWrapper of MCAD": (
-        {
-            "spec": {
-                "resources": {
-                    "GenericItems": [
-                        {"replicas": 1, "custompodresources": [{"replicas": 1}], "generictemplate": pod()},
-                        {"replicas": 1, "generictemplate": {"kind": "Service", "spec": {}}},
-                    ]
-                }
-            }
-        },
-        "| mnist | 1 | 2 | 1 | 8 |",
-    ),
-    "an AppWrapper of its successor": (
-        {"spec": {"components": [{"podSets": [{"replicas": 1, "path": "template"}], "template": pod()}] * 2}},
-        "| mnist | 2 | 4 | 2 | 16 |",
-    ),
-    "a pod": (pod(cpu="500m", memory="1Gi", gpu="0"), "| mnist | 1 | 0.5 | 0 | 1.07374 |"),
-    "a secret amount": (volcano(gpu="[secret]"), "| mnist | 4 | 8 | ? | 32 |"),
-    "a secret number of replicas": (volcano("[secret]"), "| mnist | ? | ? | ? | ? |"),
-}
+def said(severity: str, message: str, **more: Any) -> dict[str, Any]:
+    return {"diagnosticEvent": {"severity": severity, "message": f"{message}\n", **more}}
 
 
-@pytest.mark.parametrize("name", TOTALS)
-def test_the_totals_are_of_all_replicas(name: str) -> None:
-    manifest, row = TOTALS[name]
-    assert row in comment({"steps": [STACK, step("same", new=manifest)]}, failed=False)
+STACK = step("same", type_="pulumi:pulumi:Stack", name="train-prod")
 
 
-def test_the_totals_of_all_jobs_are_added_and_deleted_ones_are_left_out() -> None:
-    web = "kubernetes:apps/v1:Deployment::web"
-    steps = [
-        step("create", new=volcano()),
-        step("same", f"{URN}::acme:index:Site${web}", new=volcano(1), parent=f"{URN}::acme:index:Site::site"),
-        step("delete", JOB.replace("mnist", "gone"), old=volcano()),
-    ]
-    rows = ["| mnist | 4 | 8 | 4 | 32 |", "| web | 1 | 2 | 1 | 8 |", "| **all** | 5 | 10 | 5 | 40 |"]
-    assert totals(resources_of({"steps": steps})) == rows
+def manifest(replicas: int) -> dict[str, Any]:
+    return {"spec": {"queue": "gold", "tasks": [{"replicas": replicas}]}}
 
 
-@pytest.mark.parametrize(("quantity", "amount"), [("1900m", 1.9), ("8", 8), ("2Gi", 2**31), ("1.5G", 1.5e9), (3, 3)])
-def test_quantities(quantity: object, amount: float) -> None:
-    assert number(quantity) == pytest.approx(amount)
+def test_the_totals_are_of_all_jobs_that_may_run() -> None:
+    ended = {"state": "SUCCEEDED"}
+    text = comment([STACK, *job(), *job("wide", 3, {"state": "RUNNING"}), *job("over", 8, ended)], failed=False)
+    assert "| mnist | new | 4 | 0.4 | 4 | 16000000 |" in text
+    assert "| wide | RUNNING | 3 | 0.3 | 3 | 12000000 |" in text
+    assert "| over | SUCCEEDED | 8 | 0.8 | 8 | 32000000 |" in text
+    assert "| **not ended** |  | 7 | 0.7 | 7 | 28000000 |" in text
+
+
+def test_a_deleted_job_asks_for_nothing() -> None:
+    _, _, outputs = job()
+    outputs["resOutputsEvent"]["metadata"]["op"] = "delete"
+    assert "| Job |" not in comment([STACK, step("delete", old={}, type_=COMPONENT), outputs], failed=False)
 
 
 def test_a_change_has_its_row_and_its_diff() -> None:
-    component = step("same", COMPONENT, old={}, new={})
-    text = comment({"steps": [STACK, component, step("update", old=volcano(4), new=volcano(2))]}, failed=False)
+    text = comment([STACK, step("update", old=manifest(4), new=manifest(2))], failed=False)
     assert text.startswith("## Preview of `prod`: changes")
-    assert "| update | `mnist` | `kubernetes:batch.volcano.sh/v1alpha1:Job` |" in text
-    assert '-    "replicas": 4,\n+    "replicas": 2,' in text
-    assert text.count("| `mnist` |") == 1
+    assert f"| update | `mnist` | `{JOB}` |" in text
+    assert '-    "replicas": 4\n+    "replicas": 2' in text
+    assert "train-prod" not in text
 
 
 def test_the_steps_of_a_replacement_are_one_change() -> None:
-    new = volcano(8)
-    steps = [step("delete-replaced", old=volcano()), step("replace", new=new), step("create-replacement", new=new)]
-    text = comment({"steps": [STACK, *steps]}, failed=False)
+    new = manifest(8)
+    steps = [step("delete-replaced", old=manifest(4)), step("replace", new=new), step("create-replacement", new=new)]
+    text = comment([STACK, *steps], failed=False)
     assert text.count("| replace | `mnist` |") == 1
-    assert '-    "replicas": 4,\n+    "replicas": 8,' in text
+    assert '-    "replicas": 4\n+    "replicas": 8' in text
+
+
+def test_secrets_are_named_as_such() -> None:
+    hidden = {"spec": {"queue": "gold", "tasks": {SECRET: "1b47", "ciphertext": "AAABAAx"}}}
+    text = comment([STACK, step("create", new=hidden)], failed=False)
+    assert '"tasks": "[secret]"' in text
+    assert "AAABAAx" not in text
 
 
 def test_no_change() -> None:
-    text = comment({"steps": [STACK, step("same", old=volcano(), new=volcano())]}, failed=False)
-    assert text.startswith("## Preview of `prod`: no changes")
-    assert "| Change |" not in text
-    assert "| mnist | 4 |" in text
+    text = comment([STACK, step("same", old=manifest(4), new=manifest(4))], failed=False)
+    assert text == "## Preview of `prod`: no changes\n"
 
 
 def test_a_refusal_is_named_once_and_the_noise_of_the_engine_is_left_out() -> None:
     refusal = "changing roles[trainer].env[LR] would relaunch run mnist-1a2b3c, which has been running for 2 h"
-    said = [
-        diagnostic("warning", "using pulumi-resource-torchx from $PATH at /usr/bin/pulumi-resource-torchx"),
-        diagnostic("warning", "the service account trainer does not exist"),
-        diagnostic("error", refusal),
-        diagnostic("error", refusal),
-        diagnostic("error", "an unhandled error occurred: program exited with non-zero exit code: 1"),
+    events = [
+        STACK,
+        said("warning", "using pulumi-resource-torchx from $PATH at /usr/bin/pulumi-resource-torchx"),
+        said("warning", "the service account trainer does not exist"),
+        said("info", "in place: num_replicas of run other-4d5e6f"),
+        said("info", "waiting", ephemeral=True),
+        said("debug", "registering resource"),
+        said("error", refusal),
+        said("error", refusal),
+        said("error", "an unhandled error occurred: program exited with non-zero exit code: 1"),
     ]
-    text = comment({"steps": [STACK], "diagnostics": said}, failed=True)
+    text = comment(events, failed=True)
     assert text.startswith("## Preview of `prod`: refused")
     assert text.count(refusal) == 1
-    assert "the service account trainer does not exist" in text
-    assert "$PATH" not in text
-    assert "unhandled" not in text
+    for part in ("the service account trainer does not exist", "in place: num_replicas"):
+        assert part in text
+    for part in ("$PATH", "unhandled", "waiting", "registering"):
+        assert part not in text
 
 
 def test_a_preview_that_printed_nothing_points_to_the_log() -> None:
-    assert "see the log of this pipeline" in comment({}, failed=True)
+    assert "see the log of this pipeline" in comment([], failed=True)
 
 
 def test_a_long_diff_is_cut() -> None:
     env = [{"name": f"V{index}", "value": "1"} for index in range(200)]
-    text = comment({"steps": [STACK, step("create", new={"spec": {"env": env}})]}, failed=False)
+    text = comment([STACK, step("create", new={"spec": {"env": env}})], failed=False)
     assert "lines in all" in text
     assert len(text.splitlines()) < 120
 
