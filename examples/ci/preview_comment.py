@@ -7,6 +7,7 @@ Exit code 1: the preview was refused or failed. It needs Python 3.10 and the Pul
 
 import difflib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,18 +21,15 @@ MOST_LINES = 80  # of one diff
 def resources_of(events):
     """Return URN -> what happens to a resource, its old and new inputs, and its outputs in the preview."""
     found = {}
-    for event in events:
-        pre, outputs = event.get("resourcePreEvent"), event.get("resOutputsEvent")
-        step = (pre or outputs or {}).get("metadata")
-        if not step:
-            continue
+    kinds = ("resourcePreEvent", "resOutputsEvent")
+    for kind, step in ((kind, event[kind]["metadata"]) for event in events for kind in kinds if kind in event):
         old, new = step.get("old") or {}, step.get("new") or {}
         each = found.setdefault(step["urn"], {"type": step["type"], "old": {}, "new": {}, "outputs": {}})
-        if pre:  # a replacement has several
+        if kind == "resourcePreEvent":  # a replacement has several
             each["op"] = "replace" if "replace" in step["op"] else step["op"]
             each["old"], each["new"] = old.get("inputs") or each["old"], new.get("inputs") or each["new"]
         elif step["op"] != "delete":
-            each["outputs"] = new.get("outputs") or each["outputs"]
+            each["outputs"] = shown(new.get("outputs")) or each["outputs"]
     return found
 
 
@@ -44,21 +42,23 @@ def messages_of(events, severity):
 
 def totals(resources):
     """Return the rows of a table: what the replicas of each job ask for together, and the sum of those that may run."""
-    rows, whole = [], [0, 0, 0, 0]
-    for urn, each in resources.items():
-        if declared := each["outputs"].get("declared"):
-            asked, observed = declared["resources_total"], each["outputs"].get("observed")
-            state = observed["state"] if isinstance(observed, dict) else "new"
-            amounts = [
-                sum(role["replicas"] for role in declared["roles"]),
-                asked["cpu"],
-                asked["gpu"],
-                asked["memory_mb"],
-            ]
-            rows.append([name_of(urn), state, *amounts])
-            if state not in ENDED:
-                whole = [one + other for one, other in zip(whole, amounts, strict=True)]
-    return [*rows, ["**not ended**", "", *whole]] if rows else []
+    rows, whole = [], [0] * 4
+    for urn, outputs in ((urn, each["outputs"]) for urn, each in resources.items() if "declared" in each["outputs"]):
+        declared, observed = outputs["declared"], outputs.get("observed")
+        state, amounts = observed["state"] if isinstance(observed, dict) else "new", [math.nan] * 4
+        if isinstance(declared, dict):
+            asked, replicas = declared["resources_total"], sum(number(role["replicas"]) for role in declared["roles"])
+            amounts = [replicas, *(number(asked[name]) for name in ("cpu", "gpu", "memory_mb"))]
+        rows.append([name_of(urn), state, *amounts])
+        if state not in ENDED:
+            whole = [one + other for one, other in zip(whole, amounts, strict=True)]
+    rows += [["**not ended**", "", *whole]] if rows else []
+    return [[name, state, *(f"{one:.12g}".replace("nan", "?") for one in amounts)] for name, state, *amounts in rows]
+
+
+def number(value):
+    """Return a number; nan, `?` in the table, if it is secret, or known after the update only."""
+    return value if isinstance(value, (int, float)) else math.nan
 
 
 def name_of(urn):
@@ -70,9 +70,7 @@ def fenced(text, language="text"):
 
 
 def table(*rows):
-    lines = [
-        f"| {' | '.join(f'{one:.12g}' if isinstance(one, (int, float)) else one for one in row)} |" for row in rows
-    ]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 

@@ -60,6 +60,31 @@ def test_the_totals_are_of_all_jobs_that_may_run() -> None:
     assert "| **not ended** |  | 7 | 0.7 | 7 | 28000000 |" in text
 
 
+HIDDEN = {SECRET: "1b47", "ciphertext": "AAABAAx"}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "row"),
+    [
+        ({"gpu": HIDDEN}, "| mnist | new | 4 | 0.4 | ? | 16000000 |"),
+        ({"cpu": UNKNOWN}, "| mnist | new | 4 | ? | 4 | 16000000 |"),
+    ],
+)
+def test_an_amount_that_is_secret_or_not_known_yet_has_a_question_mark(hidden: Any, row: str) -> None:
+    *made, outputs = job()
+    outputs["resOutputsEvent"]["metadata"]["new"]["outputs"]["declared"]["resources_total"] |= hidden
+    text = comment([STACK, *made, outputs], failed=False)
+    assert row in text
+    assert row.replace("mnist | new", "**not ended** | ") in text
+
+
+@pytest.mark.parametrize("declared", [HIDDEN, UNKNOWN])
+def test_a_job_of_which_nothing_is_known_has_a_row(declared: Any) -> None:
+    *made, outputs = job()
+    outputs["resOutputsEvent"]["metadata"]["new"]["outputs"]["declared"] = declared
+    assert "| mnist | new | ? | ? | ? | ? |" in comment([STACK, *made, outputs], failed=False)
+
+
 def test_a_deleted_job_asks_for_nothing() -> None:
     _, _, outputs = job()
     outputs["resOutputsEvent"]["metadata"]["op"] = "delete"
@@ -83,8 +108,7 @@ def test_the_steps_of_a_replacement_are_one_change() -> None:
 
 
 def test_secrets_are_named_as_such() -> None:
-    hidden = {"spec": {"queue": "gold", "tasks": {SECRET: "1b47", "ciphertext": "AAABAAx"}}}
-    text = comment([STACK, step("create", new=hidden)], failed=False)
+    text = comment([STACK, step("create", new={"spec": {"queue": "gold", "tasks": HIDDEN}})], failed=False)
     assert '"tasks": "[secret]"' in text
     assert "AAABAAx" not in text
 
