@@ -12,14 +12,15 @@ import yaml
 from torchx_pulumi.kube import KubernetesCluster
 
 from tests.doc_blocks import commands
-from tests.e2e.generated_sdks import add_to_go, add_to_typescript, checked, environment
+from tests.e2e.generated_sdks import ADD, environment, type_errors
 from tests.e2e.project import Project, changes
 from tests.e2e.stack_project import ROOT
 from tests.e2e.test_examples import logs_of
-from tools.bootstrap import go_command, pulumi_environment
+from tools.bootstrap import pulumi_environment
 
 pytestmark = pytest.mark.e2e
 
+JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
 REPOSITORY = "https://github.com/torchx-pulumi/torchx-pulumi"
 KINDS = ("Namespace", "Queue", "PriorityClass", "ServiceAccount", "Secret")
 """What the platform of a team has."""
@@ -70,21 +71,23 @@ def test_the_job_of_a_template_runs(volcano: TemplateProject, look: KubernetesCl
 
 @pytest.mark.parametrize("volcano", ["volcano-yaml"], indirect=True)
 def test_the_job_of_a_template_is_previewed(volcano: TemplateProject) -> None:
-    assert "kubernetes:batch.volcano.sh/v1alpha1:Job" in volcano.preview()
+    assert JOB in volcano.preview()
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("volcano", ["volcano-typescript", "volcano-go"], indirect=True)
-def test_the_job_of_a_template_with_a_generated_sdk_is_previewed(volcano: TemplateProject) -> None:
-    # The steps of `pulumi install`, which the hosts at hand lack.
-    if (volcano.folder / "go.mod").exists():
-        add_to_go(volcano.folder)
-        words = [str(go_command(volcano.folder)), "mod", "tidy"]
-        subprocess.run(words, cwd=volcano.folder, env={**volcano.env, **environment("go")}, check=True)
+@pytest.mark.parametrize("language", ["typescript", "go"])
+def test_the_job_of_a_template_with_a_generated_sdk_is_previewed(
+    tmp_path: Path, env: dict[str, str], namespace: str, language: str
+) -> None:
+    project = TemplateProject(tmp_path / "trainer", env, namespace, f"volcano-{language}", namespace=namespace)
+    # What `pulumi new` does without --generate-only; the hosts that are built here cannot.
+    ADD[language](project.folder)
+    if language == "go":
+        project.env |= environment(language)
+        subprocess.run(["go", "mod", "tidy"], cwd=project.folder, env=project.env, check=True)
     else:
-        add_to_typescript(volcano.folder)
-        assert checked(volcano.folder, "typescript") == ""
-    assert "kubernetes:batch.volcano.sh/v1alpha1:Job" in volcano.preview()
+        assert type_errors(project.folder, language) == ""
+    assert JOB in project.preview()
 
 
 def test_the_platform_of_a_template_is_previewed(tmp_path: Path, env: dict[str, str], namespace: str) -> None:
