@@ -40,7 +40,8 @@ class TemplateProject(Project):
         (folder / "venv").symlink_to(sys.prefix)
         self.run("stack", "init", self.stack)
         keys = yaml.safe_load((source / "Pulumi.yaml").read_text())["template"]["config"]
-        values = {key: each["default"] for key, each in keys.items() if "default" in each} | config
+        values = {key: each["default"] for key, each in keys.items() if "default" in each}
+        values |= {"namespace": namespace, **config}
         self.run("config", "set-all", *(word for pair in values.items() for word in ("--plaintext", "=".join(pair))))
 
 
@@ -55,7 +56,7 @@ def env(e2e_env: dict[str, str]) -> dict[str, str]:
 def volcano(
     tmp_path: Path, env: dict[str, str], namespace: str, image: str, request: pytest.FixtureRequest
 ) -> TemplateProject:
-    return TemplateProject(tmp_path / "trainer", env, namespace, request.param, image=image, namespace=namespace)
+    return TemplateProject(tmp_path / "trainer", env, namespace, request.param, image=image)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_the_job_of_a_template_is_previewed(volcano: TemplateProject) -> None:
 def test_the_job_of_a_template_with_a_generated_sdk_is_previewed(
     tmp_path: Path, env: dict[str, str], namespace: str, language: str
 ) -> None:
-    project = TemplateProject(tmp_path / "trainer", env, namespace, f"volcano-{language}", namespace=namespace)
+    project = TemplateProject(tmp_path / "trainer", env, namespace, f"volcano-{language}")
     # What `pulumi new` does without --generate-only; the hosts that are built here cannot.
     ADD[language](project.folder)
     if language == "go":
@@ -91,9 +92,7 @@ def test_the_job_of_a_template_with_a_generated_sdk_is_previewed(
 
 
 def test_the_platform_of_a_template_is_previewed(tmp_path: Path, env: dict[str, str], namespace: str) -> None:
-    team = TemplateProject(
-        tmp_path / "team", env, namespace, "platform", namespace=f"{namespace}-x", pullSecret="registry"
-    )
+    team = TemplateProject(tmp_path / "team", env, f"{namespace}-team", "platform", pullSecret="registry")
     team.run(
         "config", "set", "--secret", "dockerConfigJson", '{"auths": {"registry.example.com": {"auth": "aHVzaA=="}}}'
     )
