@@ -39,7 +39,7 @@ def test_a_template_is_one_of_pulumi(template: Path) -> None:
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
 def test_a_template_names_the_package_of_this_version(template: Path) -> None:
     if (template / "requirements.txt").exists():
-        assert Requirement((template / "requirements.txt").read_text()).specifier.contains(VERSION)
+        assert Requirement((template / "requirements.txt").read_text().strip()).specifier.contains(VERSION)
     else:
         source = SCHEMA["pluginDownloadURL"].removeprefix("git://")
         assert project(template)["packages"] == {"torchx": f"{source}@{VERSION}"}
