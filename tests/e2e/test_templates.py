@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -84,7 +85,8 @@ def test_the_job_of_a_template_with_a_generated_sdk_is_previewed(
     # What `pulumi new` does without --generate-only; the hosts that are built here cannot.
     ADD[language](project.folder)
     if language == "go":
-        project.env |= environment(language)
+        found = environment(language)
+        project.env |= {**found, "PATH": os.pathsep.join([project.env["PATH"], found["PATH"]])}
         subprocess.run(["go", "mod", "tidy"], cwd=project.folder, env=project.env, check=True)
     else:
         assert type_errors(project.folder, language) == ""
