@@ -1,4 +1,4 @@
-"""Templates name the package as its schema does, and its version as the checkout does."""
+"""Templates and samples name the package as its schema does, and its version as the checkout does."""
 
 from __future__ import annotations
 
@@ -43,3 +43,9 @@ def test_a_template_names_the_package_of_this_version(template: Path) -> None:
     else:
         source = SCHEMA["pluginDownloadURL"].removeprefix("git://")
         assert project(template)["packages"] == {"torchx": f"{source}@{VERSION}"}
+
+
+def test_the_image_of_the_operator_has_the_package_of_this_version() -> None:
+    samples = ROOT / "examples" / "operator"
+    assert f"ARG VERSION={VERSION}\n" in (samples / "Dockerfile").read_text()
+    assert f"/torchx-workspace:{VERSION}\n" in (samples / "job.yaml").read_text()
