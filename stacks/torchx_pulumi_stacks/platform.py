@@ -11,7 +11,7 @@ from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
-from torchx_pulumi.model.errors import invalid_job
+from torchx_pulumi.model.errors import TorchxPulumiError, invalid_job
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 
@@ -52,6 +52,19 @@ class PlatformConfig:
 
 KEYS = tuple(key_of(each.name) for each in fields(PlatformConfig))
 """All keys of the program."""
+
+
+def main() -> None:
+    """Run the program.
+
+    Raises:
+        pulumi.RunError: All that is wrong with the configuration, or the controller's image; nothing was registered.
+    """
+    try:
+        deploy(read_config(pulumi.Config()))
+    except TorchxPulumiError as error:
+        # RunError is printed without a traceback.
+        raise pulumi.RunError(str(error)) from None
 
 
 def read_config(config: pulumi.Config) -> PlatformConfig:

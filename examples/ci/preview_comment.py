@@ -1,0 +1,120 @@
+"""Preview a stack and write what a reviewer wants to know as Markdown: refusals, changes, totals, warnings.
+
+    python preview_comment.py [words for `pulumi preview`, such as --stack acme/prod] > comment.md
+
+Exit code 1: the preview was refused or failed. It needs Python 3.10 and the Pulumi CLI, and sends nothing anywhere.
+"""
+
+import difflib
+import json
+import math
+import os
+import subprocess
+import sys
+
+NOISE = ("using pulumi-resource-", "an unhandled error occurred: program exited", "preview failed", "resource plugin")
+SECRET = "4dabf18193072939515e22adb298388d"  # key by which Pulumi marks a secret
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+MOST_LINES = 80  # of one diff
+
+
+def resources_of(events):
+    """Return URN -> what happens to a resource, its old and new inputs, and its outputs in the preview."""
+    found = {}
+    kinds = ("resourcePreEvent", "resOutputsEvent")
+    for kind, step in ((kind, event[kind]["metadata"]) for event in events for kind in kinds if kind in event):
+        old, new = step.get("old") or {}, step.get("new") or {}
+        each = found.setdefault(step["urn"], {"type": step["type"], "old": {}, "new": {}, "outputs": {}})
+        if kind == "resourcePreEvent":  # a replacement has several
+            each["op"] = "replace" if "replace" in step["op"] else step["op"]
+            each["old"], each["new"] = old.get("inputs") or each["old"], new.get("inputs") or each["new"]
+        elif step["op"] != "delete":
+            each["outputs"] = shown(new.get("outputs")) or each["outputs"]
+    return found
+
+
+def messages_of(events, severity):
+    """Return the messages of a severity, each once and without what the engine adds."""
+    said = (event["diagnosticEvent"] for event in events if "diagnosticEvent" in event)
+    texts = [each["message"].strip() for each in said if each["severity"] == severity and not each.get("ephemeral")]
+    return list(dict.fromkeys(text for text in texts if text and not text.startswith(NOISE)))
+
+
+def totals(resources):
+    """Return the rows of a table: what the replicas of each job ask for together, and the sum of those that may run."""
+    rows, whole = [], [0] * 4
+    for urn, outputs in ((urn, each["outputs"]) for urn, each in resources.items() if "declared" in each["outputs"]):
+        declared, observed = outputs["declared"], outputs.get("observed")
+        state, amounts = observed["state"] if isinstance(observed, dict) else "new", [math.nan] * 4
+        if isinstance(declared, dict):
+            asked, replicas = declared["resources_total"], sum(number(role["replicas"]) for role in declared["roles"])
+            amounts = [replicas, *(number(asked[name]) for name in ("cpu", "gpu", "memory_mb"))]
+        rows.append([name_of(urn), state, *amounts])
+        if state not in ENDED:
+            whole = [one + other for one, other in zip(whole, amounts, strict=True)]
+    rows += [["**not ended**", "", *whole]] if rows else []
+    return [[name, state, *(f"{one:.12g}".replace("nan", "?") for one in amounts)] for name, state, *amounts in rows]
+
+
+def number(value):
+    """Return a number; nan, `?` in the table, if it is secret, or known after the update only."""
+    return value if isinstance(value, (int, float)) else math.nan
+
+
+def name_of(urn):
+    return urn.rpartition("::")[2]
+
+
+def fenced(text, language="text"):
+    return f"~~~~~~{language}\n{text}\n~~~~~~"
+
+
+def table(*rows):
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def shown(value):
+    """Return inputs as previews show them."""
+    if isinstance(value, dict):
+        return "[secret]" if SECRET in value else {key: shown(item) for key, item in value.items()}
+    return [shown(item) for item in value] if isinstance(value, list) else value
+
+
+def difference(each):
+    """Return the changed inputs of an object as a diff."""
+    old, new = (json.dumps(shown(each[key]), indent=1).splitlines() for key in ("old", "new"))
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
+    return "\n".join(lines[:MOST_LINES] + [f"# {len(lines)} lines in all"] * (len(lines) > MOST_LINES))
+
+
+def comment(events, *, failed):
+    """Return the Markdown of the events of a preview."""
+    resources = resources_of(events)
+    changed = {urn: each for urn, each in resources.items() if each["op"] not in ("same", "read")}
+    stack = next(iter(resources), "urn:pulumi:a stack").split(":")[2]
+    parts = [f"## Preview of `{stack}`: {'refused' if failed else 'changes' if changed else 'no changes'}"]
+    if failed:
+        unknown = ["It failed before the program ran: see the log of this pipeline."]
+        parts += map(fenced, messages_of(events, "error") or unknown)
+    parts += map(fenced, messages_of(events, "info"))
+    if changed:
+        rows = [[each["op"], f"`{name_of(urn)}`", f"`{each['type']}`"] for urn, each in changed.items()]
+        parts.append(table(["Change", "Resource", "Type"], *rows))
+    for urn, each in changed.items():
+        if each["type"].startswith("kubernetes:"):
+            summary = f"<details><summary>{each['op']} {name_of(urn)}</summary>"
+            parts += [summary, fenced(difference(each), "diff"), "</details>"]
+    if rows := totals(resources):
+        parts.append(table(["Job", "State", "Replicas", "CPUs", "GPUs", "Memory in MB"], *rows))
+    parts += map(fenced, messages_of(events, "warning"))
+    return "\n\n".join(parts)[:65_000] + "\n"
+
+
+if __name__ == "__main__":
+    words = ["pulumi", "preview", "--json", "--non-interactive", *sys.argv[1:]]
+    env = {**os.environ, "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true"}
+    done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    sys.stdout.write(comment(lines, failed=done.returncode != 0))
+    sys.exit(done.returncode != 0)

@@ -1,0 +1,5 @@
+"""What training jobs of a team need. Every key is described at `PlatformConfig` of this module."""
+
+from torchx_pulumi_stacks.platform import main
+
+main()
