@@ -125,7 +125,7 @@ def test_the_command_writes_a_program_that_imports_the_job(
         return main(["program", f"kubernetes://torchx/ml:{name}", "--to", str(tmp_path / "there")])
 
     assert run("gone") == EXIT_INVALID
-    assert "there is no Volcano Job ml:gone" in capsys.readouterr().err
+    assert "there is no Job ml:gone (batch.volcano.sh" in capsys.readouterr().err
     assert run("app-x1") == 0
     stack = stack_name("ml", "app-x1", "volcano", cluster.identity)
     steps = capsys.readouterr().out.splitlines()

@@ -36,14 +36,16 @@ def program_command(arguments: argparse.Namespace) -> int:
         ClusterError: The cluster of a job of TorchX's own scheduler cannot be read.
     """
     from torchx_pulumi.runs.eject import next_steps, project_files
-    from torchx_pulumi.runs.handle import TORCHX_VOLCANO, read_handle
+    from torchx_pulumi.runs.handle import read_handle
     from torchx_pulumi.runs.index import RunIndex
+    from torchx_pulumi.schedulers.registry import find_backend
     from torchx_pulumi.stack_state.cli import default_passphrase_file
 
     handle = read_handle(arguments.handle, torchx=True)
-    app_id, is_new = handle.app_id, arguments.handle.startswith(f"{TORCHX_VOLCANO}:")
+    app_id = handle.app_id
+    is_new = arguments.handle.partition(":")[0] == find_backend(handle.scheduler).torchx_scheduler
     if is_new:
-        place, files = _imported(app_id)
+        place, files = _imported(app_id, handle.scheduler)
     else:
         entry = RunIndex().find(app_id, handle.scheduler)
         if entry is None:
@@ -65,27 +67,28 @@ def program_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _imported(app_id: str) -> tuple[StackRef, dict[str, str]]:
+def _imported(app_id: str, scheduler: str) -> tuple[StackRef, dict[str, str]]:
     """Return the new stack, and the files, for a job of TorchX's own scheduler in the cluster in force."""
     from torchx_pulumi.inputs.rendering import plan_app
     from torchx_pulumi.kube import KubernetesCluster
     from torchx_pulumi.model import labels
     from torchx_pulumi.model.object_fields import text_at
     from torchx_pulumi.runs.eject import import_files
-    from torchx_pulumi.schedulers.volcano.describe import describe_job
-    from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+    from torchx_pulumi.schedulers.registry import find_backend
     from torchx_pulumi.stack_state.backend import stack_name
     from torchx_pulumi.stack_state.cli import choose_place
 
     namespace, _, name = app_id.partition(":")
-    cluster = KubernetesCluster.connect(None, None)
-    job = cluster.get(VOLCANO_JOB, namespace, name)
+    backend, cluster = find_backend(scheduler), KubernetesCluster.connect(None, None)
+    kind = next(iter(backend.variants.values())).job_object
+    job = cluster.get(kind, namespace, name)
     if job is None:
-        raise invalid_job(app_id, [Problem("HANDLE", f"there is no Volcano Job {app_id} in {cluster.api_server}")])
-    if text_at(job, "metadata", "labels", labels.LAUNCH) is not None:
-        text = "is of a stack of torchx-pulumi already; a job of `torchx run` has a handle pulumi_volcano://..."
+        text = f"there is no {kind.kind} {app_id} ({kind.api_version}) in {cluster.api_server}"
         raise invalid_job(app_id, [Problem("HANDLE", text)])
-    app, options = describe_job(job)
-    plan_app(app, "volcano", options, app_id=name)
-    place = choose_place({}, stack_name(namespace, name, "volcano", cluster.identity))
-    return place, import_files(place.project, app, options, app_id)
+    if text_at(job, "metadata", "labels", labels.LAUNCH) is not None:
+        text = f"is of a stack of torchx-pulumi already; a job of `torchx run` has a handle pulumi_{scheduler}://..."
+        raise invalid_job(app_id, [Problem("HANDLE", text)])
+    app, options = backend.describe_job(job)
+    plan_app(app, scheduler, options, app_id=name)
+    place = choose_place({}, stack_name(namespace, name, scheduler, cluster.identity))
+    return place, import_files(place.project, scheduler, app, options, app_id)

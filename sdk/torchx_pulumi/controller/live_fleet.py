@@ -84,6 +84,8 @@ class LiveFleet:
         self._guard = threading.Lock()
         self._apps: OrderedDict[str, LiveApp] = OrderedDict()
         """By id, in the order in which they changed last."""
+        self._away: dict[str, datetime] = {}
+        """Watched clusters that do not answer, and since when. Observations that began before it may come later."""
         self._gone: OrderedDict[str, int] = OrderedDict()
         self._forgotten = 0
         """Version up to which apps that are gone are not known any more."""
@@ -129,14 +131,19 @@ class LiveFleet:
                 has_time = _is_same_state(seen, recorded) and recorded.get("observed_at")
                 kept = {**seen, "observed_at": recorded["observed_at"]} if has_time else seen
             where = cluster or known.cluster
-            changed = changed or known.away_since is not None
-            made = replace(known, seen=kept, cluster=where, away_since=None)
+            away_since = self._away.get(where) if where else None
+            changed = changed or known.away_since != away_since
+            made = replace(known, seen=kept, cluster=where, away_since=away_since)
             self._keep(made, changed=changed)
         self._tell(changed=changed)
 
     def put_away(self, cluster: str, since: datetime | None) -> None:
         """Note since when a watched cluster does not answer. None: it answers."""
         with self._guard:
+            if since is None:
+                self._away.pop(cluster, None)
+            else:
+                self._away[cluster] = since
             there = [app for app in self._apps.values() if app.cluster == cluster]
             for app in there:
                 self._keep(replace(app, away_since=since), changed=True)

@@ -68,18 +68,21 @@ def project_files(entry: RunEntry) -> dict[str, str]:
     return _files(project, scheduler, name, app_id, _app_file(entry), given, digests=digests)
 
 
-def import_files(project: str, app: Mapping[str, Any], options: Mapping[str, Any], app_id: str) -> dict[str, str]:
-    """Return the files of a project that imports a Volcano Job, by name.
+def import_files(
+    project: str, scheduler: str, app: Mapping[str, Any], options: Mapping[str, Any], app_id: str
+) -> dict[str, str]:
+    """Return the files of a project that imports a job of TorchX's own scheduler, by name.
 
     Args:
         project: Name of the project.
+        scheduler: Our scheduler for its jobs.
         app: The app, as the mapping of an AppDef file.
         options: Run options by name.
         app_id: `namespace:job_name`.
     """
     found = app_id.replace(":", "/")
     imported = f"    opts=pulumi.ResourceOptions(import_={found!r}),\n"
-    return _files(project, "volcano", app["name"], app_id, app, options, imported=imported)
+    return _files(project, scheduler, app["name"], app_id, app, options, imported=imported)
 
 
 def _files(

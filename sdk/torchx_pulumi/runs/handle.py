@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import Problem, invalid_arguments
-from torchx_pulumi.schedulers.registry import scheduler_names
+from torchx_pulumi.schedulers.registry import find_backend, scheduler_names
 
 PREFIX = "pulumi_"
 """Start of the names of our schedulers in TorchX."""
@@ -24,16 +24,12 @@ class Handle:
     """`namespace:name`."""
 
 
-TORCHX_VOLCANO = "kubernetes"
-"""TorchX's own scheduler of Volcano Jobs."""
-
-
 def read_handle(text: str, *, torchx: bool = False) -> Handle:
     """Read an app handle.
 
     Args:
         text: The handle.
-        torchx: Those of TorchX's own scheduler of Volcano Jobs are read too.
+        torchx: Those of TorchX's own schedulers are read too, if their jobs can be described.
 
     Raises:
         InvalidJobError: It is not a handle, or of a scheduler of another package.
@@ -44,7 +40,8 @@ def read_handle(text: str, *, torchx: bool = False) -> Handle:
     head, sign, rest = text.partition("://")
     session, slash, app_id = rest.partition("/")
     schedulers = {f"{PREFIX}{name}": name for name in scheduler_names()}
-    schedulers |= {TORCHX_VOLCANO: "volcano"} if torchx else {}
+    if torchx:
+        schedulers |= {own: name for name in scheduler_names() if (own := find_backend(name).torchx_scheduler)}
     if not sign or not slash or ":" not in app_id or head not in schedulers:
         allowed = " or ".join(f"{name}://SESSION/NAMESPACE:NAME" for name in schedulers)
         raise invalid_arguments(Problem("HANDLE", f"is {text!r}, must be {allowed}"))

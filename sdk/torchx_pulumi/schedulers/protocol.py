@@ -258,6 +258,10 @@ class SchedulerBackend(Generic[OptionsT]):
     """Rules of `check_job` that give a warning here, and a refusal for other schedulers."""
     resizes: bool = False
     """Fewer replicas are the same run."""
+    torchx_scheduler: str = ""
+    """TorchX's own scheduler whose job objects `describe_job` reads. Empty: none."""
+    describe_job: Callable[[Observed], tuple[dict[str, Any], dict[str, Any]]] = lambda _job: ({}, {})
+    """Return a job object of TorchX's own scheduler as the mapping of an AppDef file, and its run options."""
 
     def pod_selector(self, job_name: str) -> dict[str, str]:
         """Return the labels by which the pods of a job are listed."""

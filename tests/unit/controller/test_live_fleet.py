@@ -64,3 +64,16 @@ def test_what_is_seen_of_a_run_stays_when_its_stack_names_it() -> None:
     assert [app.seen for app in fleet.apps()] == [seen]
     fleet.put_stack(tracked_app("a", uid="u2"))
     assert [app.seen for app in fleet.apps()] == [None]
+
+
+def test_an_observation_that_began_before_the_outage_does_not_end_it() -> None:
+    fleet, key = LiveFleet(), tracked_app("a").key
+    fleet.put_stack(tracked_app("a"))
+    fleet.put_seen(key, "u1", {"state": "RUNNING", "reason": "Running"}, cluster="here")
+    fleet.put_away("here", NOW)
+    fleet.put_seen(key, "u1", {"state": "RUNNING", "reason": "Running"}, cluster="here")
+    (app,) = fleet.changes(None).changed
+    assert app.away_since == NOW
+    fleet.put_away("here", None)
+    (app,) = fleet.changes(None).changed
+    assert app.away_since is None

@@ -23,6 +23,7 @@ from torchx_pulumi.schedulers.volcano.checks import (
     volcano_warnings,
 )
 from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate
+from torchx_pulumi.schedulers.volcano.describe import describe_job
 from torchx_pulumi.schedulers.volcano.diagnosis import describe_volcano, diagnose_refusal, diagnose_volcano
 from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
 from torchx_pulumi.schedulers.volcano.job import render_volcano
@@ -157,4 +158,6 @@ BACKEND = SchedulerBackend(
     pod_label=VOLCANO_JOB_NAME,
     place_of=place_of,
     resizes=True,
+    torchx_scheduler="kubernetes",
+    describe_job=describe_job,
 )
