@@ -1,13 +1,14 @@
 """The table of parts: what each one is, where it comes from, how long it takes.
 
-Only data lives here; its types are in `part`.
-Versions of Go modules are repeated from the go.mod files so that the table can be read alone; a test compares them.
+Only data lives here; its types are in `part`, and the versions in the sdk's table, which a test compares with go.mod.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
+
+from torchx_pulumi.model.versions import VERSIONS
 
 from tools.bootstrap.debian_parts import DEBIAN_PARTS
 from tools.bootstrap.errors import BootstrapError
@@ -26,13 +27,16 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 GO_FAMILIES: Final = REPOSITORY / "tools" / "go"
 """One folder with a Go module for each family of parts."""
 
-_PULUMI: Final = "3.259.0"
-_KUBERNETES: Final = "1.34.1"
+_PULUMI: Final = VERSIONS["pulumi"].tested
+_HOST: Final = VERSIONS["pulumi-language-python"].tested
+_YAML: Final = VERSIONS["pulumi-language-yaml"].tested
+_KUBERNETES: Final = VERSIONS["kubernetes"].tested
+_MAJOR, _MINOR = VERSIONS["kubernetes"].newest
 _PULUMI_STAMP: Final = "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version"
 _KUBERNETES_STAMPS: Final = (
     f"k8s.io/component-base/version.gitVersion=v{_KUBERNETES}",
-    "k8s.io/component-base/version.gitMajor=1",
-    "k8s.io/component-base/version.gitMinor=34",
+    f"k8s.io/component-base/version.gitMajor={_MAJOR}",
+    f"k8s.io/component-base/version.gitMinor={_MINOR}",
 )
 
 
@@ -56,7 +60,7 @@ def _official_pulumi(name: str, *executables: str) -> Part:
 
 
 def _official_kubernetes_provider() -> Part:
-    version = "4.34.2"
+    version = VERSIONS["kubernetes-provider"].tested
     release = f"https://github.com/pulumi/pulumi-kubernetes/releases/download/v{version}"
     archive = f"pulumi-resource-kubernetes-v{version}-{{system}}-{{processor}}.tar.gz"
     return Part(
@@ -80,7 +84,7 @@ def _kubernetes(executable: str, expected_s: int) -> Part:
         version=_KUBERNETES,
         expected_s=expected_s,
         source=GoSource(folder=GO_FAMILIES / "kubernetes", module="k8s.io/kubernetes", targets=(target,)),
-        installed=Installed(probe=("--version",), at_least=(1, 34), below=(1, 35)),
+        installed=Installed(probe=("--version",), at_least=(_MAJOR, _MINOR), below=(_MAJOR, _MINOR + 1)),
     )
 
 
@@ -93,12 +97,12 @@ def _kwok_stage(folder: str) -> ModuleFile:
     return ModuleFile(module="sigs.k8s.io/kwok", pattern=pattern, to=f"share/stage/{folder}")
 
 
-def _codeflare(name: str, version: str, repository: str, program: tuple[str, str], expected_s: int) -> Part:
+def _codeflare(name: str, repository: str, program: tuple[str, str], expected_s: int) -> Part:
     module = f"github.com/project-codeflare/{repository}"
     executable, package = program
     return Part(
         name=name,
-        version=version,
+        version=VERSIONS[name].tested,
         expected_s=expected_s,
         source=GoSource(
             folder=GO_FAMILIES / name,
@@ -127,11 +131,11 @@ PARTS: Final[tuple[Part, ...]] = (
             ),
         ),
         official=_official_pulumi("pulumi", "pulumi"),
-        installed=Installed(probe=("version",), at_least=(3, 220), folders=("{pulumi_home}/bin",)),
+        installed=Installed(probe=("version",), at_least=VERSIONS["pulumi"].oldest, folders=("{pulumi_home}/bin",)),
     ),
     Part(
         name="pulumi-language-python",
-        version="3.79.0",
+        version=_HOST,
         expected_s=20,
         source=GoSource(
             folder=GO_FAMILIES / "pulumi-language-python",
@@ -141,7 +145,7 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable="pulumi-language-python-host",
                     package="github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python",
-                    stamps=(f"{_PULUMI_STAMP}=v3.79.0",),
+                    stamps=(f"{_PULUMI_STAMP}=v{_HOST}",),
                 ),
             ),
             # The scripts are of the CLI's own release: they are what the Python SDK of today is tested with.
@@ -166,7 +170,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="pulumi-language-yaml",
-        version="1.30.0",
+        version=_YAML,
         expected_s=60,
         source=GoSource(
             folder=GO_FAMILIES / "pulumi-language-yaml",
@@ -175,7 +179,7 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable="pulumi-language-yaml",
                     package="github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
-                    stamps=("github.com/pulumi/pulumi-yaml/pkg/version.Version=v1.30.0",),
+                    stamps=(f"github.com/pulumi/pulumi-yaml/pkg/version.Version=v{_YAML}",),
                 ),
             ),
         ),
@@ -192,7 +196,7 @@ PARTS: Final[tuple[Part, ...]] = (
         ),
         official=_official_kubernetes_provider(),
         installed=Installed(
-            at_least=(4, 29),
+            at_least=VERSIONS["kubernetes-provider"].oldest,
             folders=("{pulumi_home}/plugins/resource-kubernetes-v*",),
             variable="TORCHX_PULUMI_KUBERNETES_PROVIDER",
         ),
@@ -202,7 +206,7 @@ PARTS: Final[tuple[Part, ...]] = (
     _kubernetes("kube-controller-manager", 60),
     Part(
         name="volcano",
-        version="1.14.1",
+        version=VERSIONS["volcano"].tested,
         expected_s=50,
         source=GoSource(
             folder=GO_FAMILIES / "kubernetes",
@@ -211,7 +215,7 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable=f"vc-{command}",
                     package=f"volcano.sh/volcano/cmd/{command}",
-                    stamps=("volcano.sh/volcano/pkg/version.Version=v1.14.1",),
+                    stamps=(f"volcano.sh/volcano/pkg/version.Version=v{VERSIONS['volcano'].tested}",),
                 )
                 for command in ("scheduler", "controller-manager", "webhook-manager")
             ),
@@ -227,7 +231,7 @@ PARTS: Final[tuple[Part, ...]] = (
     _kubernetes("kubelet", 30),
     Part(
         name="kwok",
-        version="0.7.0",
+        version=VERSIONS["kwok"].tested,
         expected_s=60,
         source=GoSource(
             folder=GO_FAMILIES / "kwok",
@@ -238,7 +242,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="scheduler-plugins",
-        version="0.34.7",
+        version=VERSIONS["scheduler-plugins"].tested,
         expected_s=60,
         source=GoSource(
             folder=GO_FAMILIES / "scheduler-plugins",
@@ -251,11 +255,11 @@ PARTS: Final[tuple[Part, ...]] = (
             ),
         ),
     ),
-    _codeflare("mcad", "1.40.0", "multi-cluster-app-dispatcher", ("mcad-controller", "cmd/kar-controllers"), 80),
-    _codeflare("appwrapper", "1.2.0", "appwrapper", ("appwrapper-operator", "cmd"), 60),
+    _codeflare("mcad", "multi-cluster-app-dispatcher", ("mcad-controller", "cmd/kar-controllers"), 80),
+    _codeflare("appwrapper", "appwrapper", ("appwrapper-operator", "cmd"), 60),
     Part(
         name="coredns",
-        version="1.13.1",
+        version=VERSIONS["coredns"].tested,
         expected_s=45,
         source=GoSource(
             folder=GO_FAMILIES / "coredns",
@@ -266,7 +270,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="crane",
-        version="0.22.1",
+        version=VERSIONS["crane"].tested,
         expected_s=15,
         source=GoSource(
             folder=GO_FAMILIES / "crane",
@@ -275,7 +279,9 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable="crane",
                     package="github.com/google/go-containerregistry/cmd/crane",
-                    stamps=("github.com/google/go-containerregistry/cmd/crane/cmd.Version=v0.22.1",),
+                    stamps=(
+                        f"github.com/google/go-containerregistry/cmd/crane/cmd.Version=v{VERSIONS['crane'].tested}",
+                    ),
                 ),
             ),
         ),
@@ -283,7 +289,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="distribution",
-        version="3.1.2",
+        version=VERSIONS["distribution"].tested,
         expected_s=180,
         source=GoSource(
             folder=GO_FAMILIES / "distribution",
@@ -294,7 +300,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="versitygw",
-        version="1.8.0",
+        version=VERSIONS["versitygw"].tested,
         expected_s=90,
         source=GoSource(
             folder=GO_FAMILIES / "versitygw",
@@ -303,7 +309,7 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable="versitygw",
                     package="github.com/versity/versitygw/cmd/versitygw",
-                    stamps=("main.Version=v1.8.0",),
+                    stamps=(f"main.Version=v{VERSIONS['versitygw'].tested}",),
                 ),
             ),
         ),
@@ -311,7 +317,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="patternmatcher",
-        version="0.6.1",
+        version=VERSIONS["patternmatcher"].tested,
         expected_s=5,
         source=GoSource(
             folder=GO_FAMILIES / "patternmatcher",
