@@ -23,7 +23,7 @@ VENV := .venv/bin
 SYNCED := .venv/.synced
 NIGHTLY := .venv-nightly/.synced
 
-.PHONY: help sync check test golden e2e e2e-extended demo bench schema wheel cluster-up cluster-status cluster-down clean
+.PHONY: help sync check test golden e2e e2e-extended demo bench matrix schema wheel cluster-up cluster-status cluster-down clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ demo: $(SYNCED) ## A real PyTorch job on a local cluster (KEEP=1 leaves it, CLUS
 
 bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)
 	@$(VENV)/python -m bench $(ONLY)
+
+matrix: $(SYNCED) ## The table of docs/tested-versions.md, version by version; by hand, hours (ARGS="Python urllib3")
+	@$(VENV)/python -m tools.matrix $(ARGS)
 
 schema: $(SYNCED) ## Write the components, their schema and that of the stack output again
 	@$(VENV)/python -m tools.components

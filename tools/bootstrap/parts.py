@@ -131,7 +131,12 @@ PARTS: Final[tuple[Part, ...]] = (
             ),
         ),
         official=_official_pulumi("pulumi", "pulumi"),
-        installed=Installed(probe=("version",), at_least=VERSIONS["pulumi"].oldest, folders=("{pulumi_home}/bin",)),
+        installed=Installed(
+            probe=("version",),
+            at_least=VERSIONS["pulumi"].oldest,
+            folders=("{pulumi_home}/bin",),
+            variable="TORCHX_PULUMI_CLI",
+        ),
     ),
     Part(
         name="pulumi-language-python",
