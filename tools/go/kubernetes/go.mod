@@ -9,7 +9,7 @@ require (
 	volcano.sh/volcano v1.15.1
 )
 
-// The proxy has no newer release of Volcano's API types; what the programs take from them is in this one.
+// The newest release that is served as a module. What Volcano 1.15 takes from a newer one is in ../volcano-apis.
 replace volcano.sh/apis => volcano.sh/apis v1.14.0
 
 replace (
