@@ -108,10 +108,10 @@ def _environment(row: Row, base: str) -> str:
     for pin in row.pins:
         pins = re.sub(rf"(?m)^{pin.partition('==')[0]}==\S+", pin, pins)
     (folder / "pins.txt").write_text(pins, encoding="utf-8")
-    _call(UV, "venv", "--seed", "--clear", "--python", base, str(folder / "venv"))
+    _call(UV, "venv", "--quiet", "--seed", "--clear", "--python", base, str(folder / "venv"))
     python = str(folder / "venv" / "bin" / "python")
     for what in (["-r", str(folder / "pins.txt")], ["--no-deps", "-e", str(ROOT)]):
-        _call(UV, "pip", "install", "--python", python, *what)
+        _call(UV, "pip", "install", "--quiet", "--python", python, *what)
     return python
 
 
