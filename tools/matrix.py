@@ -23,8 +23,7 @@ from tools.bootstrap.cache import default_cache
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = default_cache() / "matrix"
-TOOL: Final = (sys.executable, "-m")
-UV: Final = str(Path(sys.executable).with_name("uv"))
+TOOL, UV = (sys.executable, "-m"), str(Path(sys.executable).with_name("uv"))
 OLD: Final = "a0822ad3"
 """The last commit with Pulumi CLI 3.259.0, Kubernetes 1.34.1 and Volcano 1.14.1 in its go.mod files."""
 PACKAGES: Final = ("torchx", "torchx-nightly", "pulumi", "pulumi-kubernetes", "kubernetes", "urllib3")
@@ -54,7 +53,8 @@ class Row:
 
 
 ROWS: Final = (
-    *(Row(name=f"Python {version}", tests=ALL, python=version) for version in ("3.10", "3.11", "3.12", "3.13", "3.14")),
+    Row(name="Python 3.10", tests=ALL, python="3.10", pins=("starlette==1.*",)),
+    *(Row(name=f"Python {version}", tests=ALL, python=version) for version in ("3.11", "3.12", "3.13", "3.14")),
     Row(name="TorchX 0.7.0", tests=TORCHX),
     Row(name="TorchX nightly 2026.10.26", tests=TORCHX, base="nightly"),
     Row(name="kubernetes 28", tests=WIRE, pins=("kubernetes==28.*",)),
@@ -110,8 +110,7 @@ def _environment(row: Row, base: str) -> str:
     (folder / "pins.txt").write_text(pins, encoding="utf-8")
     _call(UV, "venv", "--quiet", "--seed", "--clear", "--python", base, str(folder / "venv"))
     python = str(folder / "venv" / "bin" / "python")
-    for what in (["-r", str(folder / "pins.txt")], ["--no-deps", "-e", str(ROOT)]):
-        _call(UV, "pip", "install", "--quiet", "--python", python, *what)
+    _call(UV, "pip", "install", "--quiet", "--python", python, "-r", str(folder / "pins.txt"), "-e", str(ROOT))
     return python
 
 
@@ -119,9 +118,9 @@ def _environment(row: Row, base: str) -> str:
 def _cluster(row: Row) -> Iterator[dict[str, str]]:
     """Yield the variables of a real run: its CLI, and a cluster that ends with it."""
     old, name = FOLDER / "old", "matrix"
+    root = old if row.old == "cluster" else ROOT
     if row.old and not old.exists():
         _call("git", "worktree", "add", "--detach", str(old), OLD)
-    root = old if row.old == "cluster" else ROOT
     variables = {"TORCHX_PULUMI_TEST_CLUSTER": name, "GRPC_ENABLE_FORK_SUPPORT": "false"}
     if row.old == "cli":
         variables["TORCHX_PULUMI_CLI"] = _call(*TOOL, "tools.bootstrap", "ensure", "pulumi", cwd=old).split()[1]
