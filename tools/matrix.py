@@ -28,8 +28,8 @@ OLD: Final = "a0822ad3"
 """The last commit with Pulumi CLI 3.259.0, Kubernetes 1.34.1 and Volcano 1.14.1 in its go.mod files."""
 PACKAGES: Final = ("torchx", "torchx-nightly", "pulumi", "pulumi-kubernetes", "kubernetes", "urllib3")
 ALL: Final = ("tests/unit", "tests/components", "tests/golden", "tests/parity")
-TORCHX: Final = ("tests/parity", "tests/unit/torchx_adapter", "tests/unit/inputs", "tests/unit/stacks")
-WIRE: Final = ("tests/unit/kube", "tests/unit/images", "tests/contract/registry")
+TORCHX: Final = ("tests/parity", "tests/unit/torchx_adapter")
+WIRE: Final = ("tests/unit/kube", "tests/contract/registry")
 JOB: Final = "tests/e2e/test_volcano_training_job.py"
 ENGINE: Final = ("tests/e2e/test_pulumi_versions.py", JOB)
 VOLCANO: Final = (JOB, "tests/e2e/test_manifests_on_volcano.py")
