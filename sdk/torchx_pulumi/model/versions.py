@@ -102,6 +102,9 @@ VERSIONS: Final[Mapping[str, PartVersions]] = MappingProxyType(
         # What only tests and the demo use.
         "pulumi-language-python": PartVersions(title="Language host for Python", tested="3.79.0"),
         "pulumi-language-yaml": PartVersions(title="Language host for YAML", tested="1.30.0"),
+        "pulumi-language-nodejs": PartVersions(title="Language host for Node.js", tested="3.66.0"),
+        "pulumi-language-go": PartVersions(title="Language host for Go", tested="3.66.0"),
+        "sdkgen": PartVersions(title="Generator of SDKs (Pulumi's codegen)", tested="3.259.0"),
         "kwok": PartVersions(title="KWOK", tested="0.8.0"),
         "coredns": PartVersions(title="CoreDNS", tested="1.13.1"),
         "crane": PartVersions(title="crane", tested="0.22.1"),
