@@ -25,7 +25,7 @@ NIGHTLY := .venv-nightly/.synced
 DOCS := .venv-docs/.synced
 RELEASE := .venv-release/.synced
 
-.PHONY: help sync check test golden e2e e2e-extended demo bench schema docs wheel release-check cluster-up cluster-status cluster-down clean
+.PHONY: help sync check test golden e2e e2e-extended demo bench matrix schema docs wheel release-check cluster-up cluster-status cluster-down clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ demo: $(SYNCED) ## A real PyTorch job on a local cluster (KEEP=1 leaves it, CLUS
 
 bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)
 	@$(VENV)/python -m bench $(ONLY)
+
+matrix: $(SYNCED) ## The table of docs/tested-versions.md, version by version; by hand, hours (ARGS="Python urllib3")
+	@$(VENV)/python -m tools.matrix $(ARGS)
 
 schema: $(SYNCED) ## Write what is made of code again: components, schemas, tables of options and reasons
 	@$(VENV)/python -m tools.components

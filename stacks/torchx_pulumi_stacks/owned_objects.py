@@ -16,13 +16,14 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.schedulers.installed import DEPLOYMENT
 from torchx_pulumi.schedulers.manifest_objects import all_kinds
 from torchx_pulumi_components.cluster_access import connect
 from torchx_pulumi_components.stack_state import read_outputs
 
 _RBAC = "rbac.authorization.k8s.io"
 _KINDS = (
-    Kind(group="apps", version="v1", kind="Deployment", plural="deployments"),
+    DEPLOYMENT,
     Kind(group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"),
     Kind(group=_RBAC, version="v1", kind="Role", plural="roles"),
     Kind(group=_RBAC, version="v1", kind="RoleBinding", plural="rolebindings"),

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
-
-import pytest
-from torchx_pulumi.model.versions import TESTED_SDK, version_text
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = pytest.importorskip("tomli")
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ["sdk/torchx_pulumi", "components/torchx_pulumi_components", "stacks/torchx_pulumi_stacks", "tools"]
@@ -34,13 +25,6 @@ def test_the_environments_hold_both_releases_of_urllib3() -> None:
     assert [re.findall(r"^urllib3==(\d+)\.", pin, re.MULTILINE) for pin in pins] == [["1"], ["2"]]
     nightly = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("NIGHTLY_TESTS"))
     assert {"tests/unit/kube/test_connections.py", "tests/unit/images/test_registry.py"} <= set(nightly.split())
-
-
-def test_the_package_asks_for_the_tested_versions_of_the_sdk() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (wanted,) = [each for each in project["dependencies"] if re.match(r"pulumi\b(?!-)", each)]
-    oldest, (major, minor) = TESTED_SDK
-    assert wanted == f"pulumi>={version_text(oldest)},<{major}.{minor + 1}"
 
 
 def test_modules_have_telling_names() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-import tomllib
 
 from tools.site import ROOT, command_help, read_indexes, to_site
 
@@ -57,5 +56,5 @@ def test_each_command_has_its_help() -> None:
 
 
 def test_the_site_names_the_repository_of_the_package() -> None:
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
-    assert f"\nrepo_url: {urls['Repository']}\n" in (ROOT / "mkdocs.yml").read_text()
+    (address,) = re.findall(r'^Repository = "(\S+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert f"\nrepo_url: {address}\n" in (ROOT / "mkdocs.yml").read_text()

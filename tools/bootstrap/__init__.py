@@ -2,7 +2,7 @@
 
     from tools.bootstrap import ensure, pulumi_environment
 
-Only the wiring lives here. Standard library only: it runs before the project's environment is complete.
+Only the wiring lives here. Standard library, and the sdk's table of versions: Pulumi and its provider may be missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The table of parts: what each one is, where it comes from, how long it takes.
 
-Only data lives here; its types are in `part`.
-Versions of Go modules are repeated from the go.mod files so that the table can be read alone; a test compares them.
+Only data lives here; its types are in `part`, and the versions in the sdk's table, which a test compares with go.mod.
 """
 
 from __future__ import annotations
@@ -9,9 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from torchx_pulumi.model.versions import VERSIONS
+
 from tools.bootstrap.debian_parts import DEBIAN_PARTS
 from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.part import (
+    AddedFile,
     GoSource,
     GoTarget,
     Installed,
@@ -26,13 +28,16 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 GO_FAMILIES: Final = REPOSITORY / "tools" / "go"
 """One folder with a Go module for each family of parts."""
 
-_PULUMI: Final = "3.259.0"
-_KUBERNETES: Final = "1.34.1"
+_PULUMI: Final = VERSIONS["pulumi"].tested
+_HOST: Final = VERSIONS["pulumi-language-python"].tested
+_YAML: Final = VERSIONS["pulumi-language-yaml"].tested
+_KUBERNETES: Final = VERSIONS["kubernetes"].tested
+_MAJOR, _MINOR = VERSIONS["kubernetes"].newest
 _PULUMI_STAMP: Final = "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version"
 _KUBERNETES_STAMPS: Final = (
     f"k8s.io/component-base/version.gitVersion=v{_KUBERNETES}",
-    "k8s.io/component-base/version.gitMajor=1",
-    "k8s.io/component-base/version.gitMinor=34",
+    f"k8s.io/component-base/version.gitMajor={_MAJOR}",
+    f"k8s.io/component-base/version.gitMinor={_MINOR}",
 )
 
 
@@ -69,7 +74,7 @@ def _language(name: str, package: str) -> Part:
 
 
 def _official_kubernetes_provider() -> Part:
-    version = "4.34.2"
+    version = VERSIONS["kubernetes-provider"].tested
     release = f"https://github.com/pulumi/pulumi-kubernetes/releases/download/v{version}"
     archive = f"pulumi-resource-kubernetes-v{version}-{{system}}-{{processor}}.tar.gz"
     return Part(
@@ -93,7 +98,7 @@ def _kubernetes(executable: str, expected_s: int) -> Part:
         version=_KUBERNETES,
         expected_s=expected_s,
         source=GoSource(folder=GO_FAMILIES / "kubernetes", module="k8s.io/kubernetes", targets=(target,)),
-        installed=Installed(probe=("--version",), at_least=(1, 34), below=(1, 35)),
+        installed=Installed(probe=("--version",), at_least=(_MAJOR, _MINOR), below=(_MAJOR, _MINOR + 1)),
     )
 
 
@@ -106,12 +111,12 @@ def _kwok_stage(folder: str) -> ModuleFile:
     return ModuleFile(module="sigs.k8s.io/kwok", pattern=pattern, to=f"share/stage/{folder}")
 
 
-def _codeflare(name: str, version: str, repository: str, program: tuple[str, str], expected_s: int) -> Part:
+def _codeflare(name: str, repository: str, program: tuple[str, str], expected_s: int) -> Part:
     module = f"github.com/project-codeflare/{repository}"
     executable, package = program
     return Part(
         name=name,
-        version=version,
+        version=VERSIONS[name].tested,
         expected_s=expected_s,
         source=GoSource(
             folder=GO_FAMILIES / name,
@@ -140,11 +145,16 @@ PARTS: Final[tuple[Part, ...]] = (
             ),
         ),
         official=_official_pulumi("pulumi", "pulumi"),
-        installed=Installed(probe=("version",), at_least=(3, 220), folders=("{pulumi_home}/bin",)),
+        installed=Installed(
+            probe=("version",),
+            at_least=VERSIONS["pulumi"].oldest,
+            folders=("{pulumi_home}/bin",),
+            variable="TORCHX_PULUMI_CLI",
+        ),
     ),
     Part(
         name="pulumi-language-python",
-        version="3.79.0",
+        version=_HOST,
         expected_s=20,
         source=GoSource(
             folder=GO_FAMILIES / "pulumi-language-python",
@@ -154,7 +164,7 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable="pulumi-language-python-host",
                     package="github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python",
-                    stamps=(f"{_PULUMI_STAMP}=v3.79.0",),
+                    stamps=(f"{_PULUMI_STAMP}=v{_HOST}",),
                 ),
             ),
             # The scripts are of the CLI's own release: they are what the Python SDK of today is tested with.
@@ -179,7 +189,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="pulumi-language-yaml",
-        version="1.30.0",
+        version=_YAML,
         expected_s=60,
         source=GoSource(
             folder=GO_FAMILIES / "pulumi-language-yaml",
@@ -188,7 +198,7 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable="pulumi-language-yaml",
                     package="github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
-                    stamps=("github.com/pulumi/pulumi-yaml/pkg/version.Version=v1.30.0",),
+                    stamps=(f"github.com/pulumi/pulumi-yaml/pkg/version.Version=v{_YAML}",),
                 ),
             ),
         ),
@@ -199,7 +209,7 @@ PARTS: Final[tuple[Part, ...]] = (
     _language("go", "go/pulumi-language-go"),
     Part(
         name="sdkgen",
-        version=_PULUMI,
+        version=VERSIONS["sdkgen"].tested,
         expected_s=15,
         source=GoSource(
             folder=GO_FAMILIES / "sdkgen",
@@ -218,7 +228,7 @@ PARTS: Final[tuple[Part, ...]] = (
         ),
         official=_official_kubernetes_provider(),
         installed=Installed(
-            at_least=(4, 29),
+            at_least=VERSIONS["kubernetes-provider"].oldest,
             folders=("{pulumi_home}/plugins/resource-kubernetes-v*",),
             variable="TORCHX_PULUMI_KUBERNETES_PROVIDER",
         ),
@@ -228,7 +238,7 @@ PARTS: Final[tuple[Part, ...]] = (
     _kubernetes("kube-controller-manager", 60),
     Part(
         name="volcano",
-        version="1.14.1",
+        version=VERSIONS["volcano"].tested,
         expected_s=50,
         source=GoSource(
             folder=GO_FAMILIES / "kubernetes",
@@ -237,7 +247,7 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable=f"vc-{command}",
                     package=f"volcano.sh/volcano/cmd/{command}",
-                    stamps=("volcano.sh/volcano/pkg/version.Version=v1.14.1",),
+                    stamps=(f"volcano.sh/volcano/pkg/version.Version=v{VERSIONS['volcano'].tested}",),
                 )
                 for command in ("scheduler", "controller-manager", "webhook-manager")
             ),
@@ -248,12 +258,17 @@ PARTS: Final[tuple[Part, ...]] = (
                 _volcano_file("installer/helm/chart/volcano/config/volcano-scheduler.conf", "share"),
                 _volcano_file("installer/helm/chart/volcano/config/volcano-admission.conf", "share"),
             ),
+            added=AddedFile(
+                module="volcano.sh/apis",
+                file="volcano-apis/queue_allocation_gate.go",
+                to="pkg/apis/scheduling/v1beta1",
+            ),
         ),
     ),
     _kubernetes("kubelet", 30),
     Part(
         name="kwok",
-        version="0.7.0",
+        version=VERSIONS["kwok"].tested,
         expected_s=60,
         source=GoSource(
             folder=GO_FAMILIES / "kwok",
@@ -264,7 +279,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="scheduler-plugins",
-        version="0.34.7",
+        version=VERSIONS["scheduler-plugins"].tested,
         expected_s=60,
         source=GoSource(
             folder=GO_FAMILIES / "scheduler-plugins",
@@ -277,11 +292,11 @@ PARTS: Final[tuple[Part, ...]] = (
             ),
         ),
     ),
-    _codeflare("mcad", "1.40.0", "multi-cluster-app-dispatcher", ("mcad-controller", "cmd/kar-controllers"), 80),
-    _codeflare("appwrapper", "1.2.0", "appwrapper", ("appwrapper-operator", "cmd"), 60),
+    _codeflare("mcad", "multi-cluster-app-dispatcher", ("mcad-controller", "cmd/kar-controllers"), 80),
+    _codeflare("appwrapper", "appwrapper", ("appwrapper-operator", "cmd"), 60),
     Part(
         name="coredns",
-        version="1.13.1",
+        version=VERSIONS["coredns"].tested,
         expected_s=45,
         source=GoSource(
             folder=GO_FAMILIES / "coredns",
@@ -292,7 +307,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="crane",
-        version="0.22.1",
+        version=VERSIONS["crane"].tested,
         expected_s=15,
         source=GoSource(
             folder=GO_FAMILIES / "crane",
@@ -301,7 +316,9 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable="crane",
                     package="github.com/google/go-containerregistry/cmd/crane",
-                    stamps=("github.com/google/go-containerregistry/cmd/crane/cmd.Version=v0.22.1",),
+                    stamps=(
+                        f"github.com/google/go-containerregistry/cmd/crane/cmd.Version=v{VERSIONS['crane'].tested}",
+                    ),
                 ),
             ),
         ),
@@ -309,7 +326,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="actionlint",
-        version="1.7.12",
+        version=VERSIONS["actionlint"].tested,
         expected_s=10,
         source=GoSource(
             folder=GO_FAMILIES / "actionlint",
@@ -320,7 +337,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="distribution",
-        version="3.1.2",
+        version=VERSIONS["distribution"].tested,
         expected_s=180,
         source=GoSource(
             folder=GO_FAMILIES / "distribution",
@@ -331,7 +348,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="versitygw",
-        version="1.8.0",
+        version=VERSIONS["versitygw"].tested,
         expected_s=90,
         source=GoSource(
             folder=GO_FAMILIES / "versitygw",
@@ -340,7 +357,7 @@ PARTS: Final[tuple[Part, ...]] = (
                 GoTarget(
                     executable="versitygw",
                     package="github.com/versity/versitygw/cmd/versitygw",
-                    stamps=("main.Version=v1.8.0",),
+                    stamps=(f"main.Version=v{VERSIONS['versitygw'].tested}",),
                 ),
             ),
         ),
@@ -348,7 +365,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="patternmatcher",
-        version="0.6.1",
+        version=VERSIONS["patternmatcher"].tested,
         expected_s=5,
         source=GoSource(
             folder=GO_FAMILIES / "patternmatcher",

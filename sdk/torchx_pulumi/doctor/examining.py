@@ -20,12 +20,10 @@ from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
-from torchx_pulumi.model.versions import read_version, version_text
+from torchx_pulumi.model.versions import VERSIONS, read_version, version_text
 from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.protocol import SchedulerBackend
 from torchx_pulumi.stack_state.backend import choose_backend, state_folder
-
-OLDEST_KUBERNETES = (1, 25)
 
 LIMIT_S = 5.0
 """Time limit of a check. A check that exceeds it counts as a problem."""
@@ -35,7 +33,7 @@ Check = Callable[[], Finding]
 
 def check_version(cluster: Cluster) -> Finding:
     """Check that the API server answers, and check its version."""
-    name = "cluster"
+    name, known = "cluster", VERSIONS["kubernetes"]
     try:
         printed = cluster.version()
     except ClusterError as error:
@@ -43,10 +41,10 @@ def check_version(cluster: Cluster) -> Finding:
             name, str(error), "check that the cluster runs and that kubeconfig and context are the right ones"
         )
     version = read_version(printed)
-    if version is not None and (1, 0) < version < OLDEST_KUBERNETES:
-        wanted = version_text(OLDEST_KUBERNETES)
+    if version is not None and version < known.oldest:
+        wanted = version_text(known.oldest)
         return problem(name, f"{cluster.api_server} is Kubernetes {printed}", f"use a cluster of {wanted} or later")
-    return ok(name, f"{cluster.api_server}, Kubernetes {printed}")
+    return ok(name, f"{cluster.api_server}, Kubernetes {printed}", known.warning(version) if version else None)
 
 
 def check_namespace(cluster: Cluster, scope: DoctorScope) -> Finding:

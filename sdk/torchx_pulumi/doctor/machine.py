@@ -14,13 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torchx_pulumi.model.errors import ImageError, TorchxPulumiError
-from torchx_pulumi.model.finding import Finding, Verdict, ok, problem, skipped
+from torchx_pulumi.model.finding import Finding, ok, problem, skipped
 from torchx_pulumi.model.versions import (
-    OLDEST_PROVIDER,
-    OLDEST_PULUMI,
     SDK_ADVICE,
+    VERSIONS,
     provider_problem,
-    provider_warning,
     read_version,
     sdk_problem,
     version_text,
@@ -60,7 +58,8 @@ def run_program(program: str, arguments: str, *, timeout_s: float = 60.0) -> str
 
 def check_pulumi(run: Run) -> Finding:
     """Check the Pulumi CLI and its version."""
-    name, wanted = "pulumi", version_text(OLDEST_PULUMI)
+    name, known = "pulumi", VERSIONS["pulumi"]
+    wanted = version_text(known.oldest)
     printed = run("pulumi", "version")
     if printed is None:
         return problem(
@@ -71,9 +70,9 @@ def check_pulumi(run: Run) -> Finding:
     version = read_version(printed)
     if version is None:
         return problem(name, f"`pulumi version` printed {printed.strip()[:80]!r}", "install the CLI again")
-    if version < OLDEST_PULUMI:
+    if version < known.oldest:
         return problem(name, f"version {version_text(version)} is too old", f"install version {wanted} or later")
-    return ok(name, f"version {version_text(version)}")
+    return ok(name, f"version {version_text(version)}", known.warning(version))
 
 
 def check_sdk(version: str) -> Finding:
@@ -89,7 +88,8 @@ def check_provider(run: Run, ask_on_path: Callable[[], str | None]) -> Finding:
         run: Runs the Pulumi CLI.
         ask_on_path: Returns the version of the provider on PATH. None: PATH has none.
     """
-    name, wanted = "kubernetes-provider", version_text(OLDEST_PROVIDER)
+    name, known = "kubernetes-provider", VERSIONS["kubernetes-provider"]
+    wanted = version_text(known.oldest)
     printed = ask_on_path()
     found = [version for version in map(read_version, plugins(run, "kubernetes")) if version is not None]
     version = max(found, default=None) if printed is None else read_version(printed)
@@ -103,15 +103,13 @@ def check_provider(run: Run, ask_on_path: Callable[[], str | None]) -> Finding:
             "not installed yet; Pulumi downloads it at the first launch, about 30 MB",
             f"without a way to get.pulumi.com: put pulumi-resource-kubernetes {wanted} or later on PATH",
         )
-    refusal, warning = provider_problem(version), provider_warning(version)
+    refusal = provider_problem(version)
     if refusal and printed is not None:
         return problem(name, refusal, f"put pulumi-resource-kubernetes {wanted} or later on PATH, or none")
     if refusal:
         return problem(name, refusal, f"run `pulumi plugin install resource kubernetes` for {wanted}+")
-    if warning:
-        newest = "if a launch fails, use one that was tested"
-        return Finding(check=name, verdict=Verdict.OK, detail=warning, resolution=newest)
-    return ok(name, f"plugin version {version_text(version)}" if printed is None else f"version {printed} on PATH")
+    detail = f"plugin version {version_text(version)}" if printed is None else f"version {printed} on PATH"
+    return ok(name, detail, known.warning(version))
 
 
 def check_docker(ping: Callable[[], None]) -> Finding:

@@ -42,9 +42,18 @@ class DoctorScope:
     """Repository for patched images. None: no image is built."""
 
 
-def ok(check: str, detail: str) -> Finding:
-    """Return the finding of a check without problems."""
-    return Finding(check=check, verdict=Verdict.OK, detail=detail)
+def ok(check: str, detail: str, warning: str | None = None) -> Finding:
+    """Return the finding of a check without problems.
+
+    Args:
+        check: Name of the check.
+        detail: The observation.
+        warning: About a version outside the supported range. None: there is nothing to warn about.
+    """
+    if warning is None:
+        return Finding(check=check, verdict=Verdict.OK, detail=detail)
+    advice = "if a launch fails, use a version of docs/tested-versions.md"
+    return Finding(check=check, verdict=Verdict.OK, detail=f"{detail}; {warning}", resolution=advice)
 
 
 def problem(check: str, detail: str, resolution: str) -> Finding:

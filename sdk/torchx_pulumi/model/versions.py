@@ -1,68 +1,22 @@
-"""Versions of the Pulumi CLI, of its SDK and of its Kubernetes provider that the project supports."""
+"""The parts that the project works with: the version that tests run with, and the range that is supported.
+
+This table is the only place with these versions. `doctor`, refusals, the tools that build parts for tests and
+docs/tested-versions.md read it; tests compare pyproject.toml, `requirements` and the go.mod files with it.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
-OLDEST_PULUMI: Final = (3, 259)
-TESTED_SDK: Final = ((3, 259), (3, 272))
-"""Oldest and newest minor version of the Python package `pulumi`, as in pyproject.toml. docs/decisions/0022 has why."""
-SDK_ADVICE: Final = (
-    f"run `pip install 'pulumi>={TESTED_SDK[0][0]}.{TESTED_SDK[0][1]},<{TESTED_SDK[1][0]}.{TESTED_SDK[1][1] + 1}'`, or "
-    "install a newer torchx-pulumi"
-)
-"""Advice about another version of it."""
-OLDEST_PROVIDER: Final = (4, 29)
-NEWEST_TESTED_PROVIDER: Final = (4, 34)
-"""Of the newest Kubernetes SDK in `requirements`. Providers of the same 4.x are expected to work, and get a warning."""
+Version = tuple[int, ...]
+"""Major and minor number."""
 
 
-def provider_problem(version: tuple[int, ...]) -> str | None:
-    """Return why a Kubernetes provider is refused, or None if it is supported.
-
-    >>> provider_problem((4, 33))
-    >>> provider_problem((4, 28))[:52]
-    'Kubernetes provider 4.28 is too old: before 4.29 it '
-    """
-    if version >= OLDEST_PROVIDER:
-        return None
-    wanted = version_text(OLDEST_PROVIDER)
-    return (
-        f"Kubernetes provider {version_text(version)} is too old: before {wanted} it takes over an object of somebody"
-        " else that has the name of a new one"
-    )
-
-
-def provider_warning(version: tuple[int, ...]) -> str | None:
-    """Return a warning if a Kubernetes provider is newer than the tested ones, else None.
-
-    >>> provider_warning((4, 34)), provider_warning((4, 35))
-    (None, 'Kubernetes provider 4.35 is newer than 4.34, the newest one that was tested')
-    """
-    if version <= NEWEST_TESTED_PROVIDER:
-        return None
-    newest = version_text(NEWEST_TESTED_PROVIDER)
-    return f"Kubernetes provider {version_text(version)} is newer than {newest}, the newest one that was tested"
-
-
-def sdk_problem(version: str) -> str | None:
-    """Return why a version of the Python package `pulumi` is refused, or None if it was tested.
-
-    >>> sdk_problem("3.272.1")
-    >>> sdk_problem("3.300.0")[:79]
-    'the Python package pulumi 3.300.0 was not tested with torchx-pulumi, only 3.259'
-    """
-    (oldest, newest), found = TESTED_SDK, read_version(version)
-    if found is not None and oldest <= found <= newest:
-        return None
-    return (
-        f"the Python package pulumi {version} was not tested with torchx-pulumi, only {version_text(oldest)} to "
-        f"{version_text(newest)}, and jobs in a program need parts of it that may change"
-    )
-
-
-def read_version(text: str) -> tuple[int, ...] | None:
+def read_version(text: str) -> Version | None:
     """Return the first two numbers of a version, or None if the text has no version.
 
     >>> read_version("v3.259.0"), read_version("4.34.2+stand-in"), read_version("x")
@@ -72,10 +26,131 @@ def read_version(text: str) -> tuple[int, ...] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def version_text(version: tuple[int, ...]) -> str:
+def version_text(version: Version) -> str:
     """Return a version as text.
 
     >>> version_text((3, 259))
     '3.259'
     """
     return ".".join(map(str, version))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartVersions:
+    """Versions of one part."""
+
+    title: str
+    """Name in messages and in the documentation."""
+    tested: str
+    """Newest version that tests run with."""
+    oldest: Version = ()
+    """Oldest supported version. Empty: only tests use the part."""
+    package: str = ""
+    """Name of the Python package whose range pyproject.toml has. Empty: none."""
+
+    @property
+    def newest(self) -> Version:
+        """Newest tested version. Newer ones are expected to work, and get a warning."""
+        return read_version(self.tested) or ()
+
+    @property
+    def supported(self) -> str:
+        """Supported range as text; empty if only tests use the part.
+
+        >>> VERSIONS["kubernetes-provider"].supported
+        '4.29 to 4.34'
+        """
+        oldest, newest = version_text(self.oldest), version_text(self.newest)
+        return oldest if oldest == newest else f"{oldest} to {newest}" if oldest else ""
+
+    def warning(self, version: Version) -> str | None:
+        """Return a warning about a version outside the supported range, else None.
+
+        >>> VERSIONS["kubernetes-provider"].warning((4, 34))
+        >>> VERSIONS["kubernetes-provider"].warning((4, 35))
+        'Kubernetes provider 4.35 is newer than 4.34, the newest one that was tested'
+        """
+        found = f"{self.title} {version_text(version)}"
+        if version < self.oldest:
+            return f"{found} is older than {version_text(self.oldest)}, the oldest one that is supported"
+        if version > self.newest:
+            return f"{found} is newer than {version_text(self.newest)}, the newest one that was tested"
+        return None
+
+
+VERSIONS: Final[Mapping[str, PartVersions]] = MappingProxyType(
+    {
+        "python": PartVersions(title="Python", tested="3.11.7", oldest=(3, 10)),
+        "torchx": PartVersions(title="TorchX", tested="0.7.0", oldest=(0, 7), package="torchx"),
+        "torchx-nightly": PartVersions(title="TorchX nightly", tested="2026.10.26", oldest=(2026, 10)),
+        "pulumi": PartVersions(title="Pulumi CLI", tested="3.274.1", oldest=(3, 259)),
+        # docs/decisions/0022 has why the Python package has a hard upper limit.
+        "pulumi-sdk": PartVersions(title="Python package pulumi", tested="3.272.0", oldest=(3, 259), package="pulumi"),
+        # Pulumi installs the provider whose version is that of the Python package.
+        "kubernetes-provider": PartVersions(
+            title="Kubernetes provider", tested="4.34.2", oldest=(4, 29), package="pulumi-kubernetes"
+        ),
+        "kubernetes-client": PartVersions(
+            title="Python package kubernetes", tested="37.0.1", oldest=(28, 0), package="kubernetes"
+        ),
+        "urllib3": PartVersions(title="Python package urllib3", tested="2.8.0", oldest=(1, 26), package="urllib3"),
+        "kubernetes": PartVersions(title="Kubernetes", tested="1.35.3", oldest=(1, 25)),
+        "volcano": PartVersions(title="Volcano", tested="1.15.1", oldest=(1, 14)),
+        "mcad": PartVersions(title="MCAD", tested="1.40.0", oldest=(1, 40)),
+        "appwrapper": PartVersions(title="AppWrapper operator", tested="1.2.0", oldest=(1, 2)),
+        "scheduler-plugins": PartVersions(title="Scheduler plugins (coscheduling)", tested="0.34.7", oldest=(0, 34)),
+        # What only tests and the demo use.
+        "pulumi-language-python": PartVersions(title="Language host for Python", tested="3.79.0"),
+        "pulumi-language-yaml": PartVersions(title="Language host for YAML", tested="1.30.0"),
+        "pulumi-language-nodejs": PartVersions(title="Language host for Node.js", tested="3.66.0"),
+        "pulumi-language-go": PartVersions(title="Language host for Go", tested="3.66.0"),
+        "sdkgen": PartVersions(title="Generator of SDKs (Pulumi's codegen)", tested="3.259.0"),
+        "kwok": PartVersions(title="KWOK", tested="0.8.0"),
+        "coredns": PartVersions(title="CoreDNS", tested="1.13.1"),
+        "crane": PartVersions(title="crane", tested="0.22.1"),
+        "distribution": PartVersions(title="Distribution", tested="3.1.2"),
+        "versitygw": PartVersions(title="Versity S3 Gateway", tested="1.8.0"),
+        "actionlint": PartVersions(title="actionlint", tested="1.7.12"),
+        "patternmatcher": PartVersions(title="moby patternmatcher", tested="0.6.1"),
+    }
+)
+"""Every part by its name, those of `tools.bootstrap` under the name that they have there."""
+
+_SDK: Final = VERSIONS["pulumi-sdk"]
+SDK_ADVICE: Final = (
+    f"run `pip install 'pulumi>={_SDK.oldest[0]}.{_SDK.oldest[1]},<{_SDK.newest[0]}.{_SDK.newest[1] + 1}'`, or "
+    "install a newer torchx-pulumi"
+)
+"""Advice about a version of the Python package `pulumi` that is not supported."""
+
+
+def provider_problem(version: Version) -> str | None:
+    """Return why a Kubernetes provider is refused, or None if it is supported.
+
+    >>> provider_problem((4, 33))
+    >>> provider_problem((4, 28))[:52]
+    'Kubernetes provider 4.28 is too old: before 4.29 it '
+    """
+    oldest = VERSIONS["kubernetes-provider"].oldest
+    if version >= oldest:
+        return None
+    return (
+        f"Kubernetes provider {version_text(version)} is too old: before {version_text(oldest)} it takes over an object"
+        " of somebody else that has the name of a new one"
+    )
+
+
+def sdk_problem(version: str) -> str | None:
+    """Return why a version of the Python package `pulumi` is refused, or None if it was tested.
+
+    >>> sdk_problem("3.272.1")
+    >>> sdk_problem("3.300.0")[:79]
+    'the Python package pulumi 3.300.0 was not tested with torchx-pulumi, only 3.259'
+    """
+    found = read_version(version)
+    if found is not None and _SDK.oldest <= found <= _SDK.newest:
+        return None
+    return (
+        f"the Python package pulumi {version} was not tested with torchx-pulumi, only {_SDK.supported}, and jobs in a "
+        "program need parts of it that may change"
+    )

@@ -21,7 +21,7 @@ from typing import Any
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
-from torchx_pulumi.model.versions import provider_problem, provider_warning, read_version
+from torchx_pulumi.model.versions import VERSIONS, provider_problem, read_version
 from torchx_pulumi.stack_state.backend import (
     DEFAULT_PROJECT,
     FILE_SCHEME,
@@ -235,7 +235,7 @@ def check_provider(warn: Callable[[str], None]) -> None:
         return
     if problem := provider_problem(installed):
         raise DeployError(f"{problem}; nothing was changed; pip install --upgrade pulumi-kubernetes")
-    if warning := provider_warning(installed):
+    if warning := VERSIONS["kubernetes-provider"].warning(installed):
         warn(warning)
 
 

@@ -20,6 +20,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import parse_nanoseconds, to_nanoseconds
+from torchx_pulumi.model.versions import VERSIONS
 from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.manifest_objects import all_kinds
 from torchx_pulumi.testing.fake_watches import FakeHistory, FakeWatch
@@ -262,7 +263,7 @@ class FakeCluster:
 
     def version(self) -> str:
         self._answer()
-        return "v1.0.0-fake"
+        return f"v{VERSIONS['kubernetes'].tested}"
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:  # noqa: ARG002 - the same everywhere
         """Return whether a verb is allowed: all are, except the denied ones."""

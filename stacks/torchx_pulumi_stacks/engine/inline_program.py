@@ -87,6 +87,8 @@ def end_loop(loop: asyncio.AbstractEventLoop) -> None:
         time.sleep(0.01)
     if loop.is_running() or loop.is_closed():
         return
+    # Pulumi's own handler stops the loop when a task cannot reach the engine. CLI 3.274 ends before the program.
+    loop.set_exception_handler(lambda _loop, _context: None)
     loop.run_until_complete(_cancel_tasks())
     loop.close()
 

@@ -19,8 +19,10 @@ from torchx_pulumi.doctor.machine import check_passphrase, check_state_folder, r
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError, ImageError
 from torchx_pulumi.model.finding import ok
+from torchx_pulumi.model.versions import VERSIONS
+from torchx_pulumi.schedulers.installed import DEPLOYMENT
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing import KNOWN, FakeCluster
 
 
 def plugin(version: str) -> str:
@@ -28,7 +30,7 @@ def plugin(version: str) -> str:
 
 
 PRINTED = {
-    ("pulumi", "version"): "v3.259.0\n",
+    ("pulumi", "version"): f"v{VERSIONS['pulumi'].tested}\n",
     ("pulumi", "plugin ls --json"): plugin("4.29.1"),
 }
 
@@ -100,6 +102,67 @@ def test_programs(tmp_path: Path, printed: dict[Any, str], check: str, verdict: 
     assert finding.resolution or verdict == "ok"
 
 
+def test_a_newer_cli_gets_a_warning(tmp_path: Path) -> None:
+    printed = {**PRINTED, ("pulumi", "version"): "v3.999.0"}
+    finding = found(DoctorScope(), seams(tmp_path / "s", printed=printed))["pulumi"]
+    assert finding.verdict is Verdict.OK
+    assert "Pulumi CLI 3.999 is newer than" in finding.detail
+    assert "tested-versions" in finding.resolution
+
+
+class OldCluster(FakeCluster):
+    """A cluster of another Kubernetes version."""
+
+    printed = "v1.24.9"
+
+    def version(self) -> str:
+        return self.printed
+
+
+@pytest.mark.parametrize(
+    ("printed", "verdict", "said"), [("v1.24.9", "problem", "1.24.9"), ("v1.99.0", "ok", "is newer than")]
+)
+def test_the_version_of_kubernetes(tmp_path: Path, printed: str, verdict: str, said: str) -> None:
+    cluster = OldCluster(volcano())
+    cluster.printed = printed
+    finding = found(DoctorScope(), seams(tmp_path / "s", cluster))["cluster"]
+    assert (finding.verdict.value, said in finding.detail, bool(finding.resolution)) == (verdict, True, True)
+
+
+def deployment(namespace: str, image: str) -> dict[str, Any]:
+    pod = {"spec": {"containers": [{"name": "c", "image": image}]}}
+    names = {"name": "controllers", "namespace": namespace}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": names, "spec": {"template": pod}}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "image", "check", "said"),
+    [
+        ("volcano-system", "docker.io/volcanosh/vc-controller-manager:v1.14.1", "volcano", "; Volcano v1.14.1"),
+        ("volcano-system", "r:5000/vc-controller-manager:v1.99.0@sha256:ab", "volcano", "Volcano 1.99 is newer than"),
+        ("volcano-system", "volcanosh/vc-controller-manager:v1.2.0", "volcano", "Volcano 1.2 is older than"),
+        ("volcano-system", "volcanosh/vc-controller-manager:latest", "volcano", ""),
+        ("elsewhere", "volcanosh/vc-controller-manager:v1.14.1", "volcano", ""),
+        ("appwrapper-system", "quay.io/ibm/appwrapper:v1.2.0", "mcad", "; AppWrapper operator v1.2.0"),
+    ],
+)
+def test_the_version_of_a_scheduler_is_that_of_its_image(
+    tmp_path: Path, namespace: str, image: str, check: str, said: str
+) -> None:
+    cluster = FakeCluster([*volcano(), deployment(namespace, image)], served=(*KNOWN, DEPLOYMENT))
+    finding = found(DoctorScope(), seams(tmp_path / "s", cluster))[check]
+    assert finding.verdict is Verdict.OK
+    assert (said in finding.detail, ";" in finding.detail) == (True, bool(said))
+    assert bool(finding.resolution) is ("er than" in said)
+
+
+def test_nothing_is_said_about_a_version_that_cannot_be_seen(tmp_path: Path) -> None:
+    image = deployment("volcano-system", "volcanosh/vc-controller-manager:v1.14.1")
+    cluster = FakeCluster([*volcano(), image], served=(*KNOWN, DEPLOYMENT), denied=[("list", DEPLOYMENT)])
+    finding = found(DoctorScope(), seams(tmp_path / "s", cluster))["volcano"]
+    assert (finding.verdict, finding.resolution, "1.14.1" in finding.detail) == (Verdict.OK, "", False)
+
+
 @pytest.mark.parametrize(
     ("version", "verdict", "said"),
     [
@@ -114,7 +177,7 @@ def test_the_provider_on_path_comes_before_plugins(tmp_path: Path, version: str,
         "kubernetes-provider"
     ]
     assert (finding.verdict.value, said in finding.detail) == (verdict, True)
-    assert bool(finding.resolution) is ("on PATH" not in finding.detail or verdict == "problem")
+    assert bool(finding.resolution) is (version != "4.33.0")
 
 
 def test_an_sdk_that_was_not_tested_is_a_problem(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SECRET, SERVICE_ACCOUNT, Kind
 from torchx_pulumi.model.errors import Problem
-from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
+from torchx_pulumi.model.finding import DoctorScope, Finding, problem, skipped
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
@@ -17,6 +17,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
 )
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions, PodGroupVersion
 from torchx_pulumi.schedulers.appwrapper.wrapped import POD_GROUP_APIS
+from torchx_pulumi.schedulers.installed import deployed_tag, installed
 from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_object
 from torchx_pulumi.schedulers.protocol import NamedObject, named_kinds
 
@@ -25,6 +26,12 @@ CONTROLLERS = {
     APP_WRAPPER_V1BETA2: (AppWrapperVersion.V1BETA2, "the AppWrapper operator"),
 }
 """Kind to its value of `api_version`, and what runs it."""
+
+IMAGES = {
+    APP_WRAPPER: ("mcad", "kube-system", "mcad-controller"),
+    APP_WRAPPER_V1BETA2: ("appwrapper", "appwrapper-system", "appwrapper"),
+}
+"""Kind to what runs it in the table of versions, its namespace, and its image."""
 
 GET_COSCHEDULERS_GROUP = Permission(
     verb="get", kind=X_K8S_POD_GROUP, without="why a coscheduler does not place a gang is read from its pods only"
@@ -98,7 +105,7 @@ def discover(cluster: Reader, options: MCADOptions, unset: Collection[str]) -> M
 
 
 def check_installed(cluster: Cluster, asked: DoctorScope) -> Finding:
-    """Check that the cluster serves AppWrappers, and say in which versions."""
+    """Check that the cluster serves AppWrappers, and say in which versions, and the version of what runs them."""
     found = [kind for kind in (APP_WRAPPER, APP_WRAPPER_V1BETA2) if cluster.serves(kind)]
     groups = [kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP) if cluster.serves(kind)]
     if not found and asked.scheduler != "mcad":
@@ -110,4 +117,5 @@ def check_installed(cluster: Cluster, asked: DoctorScope) -> Finding:
             "install MCAD (v1beta1) or the AppWrapper operator (v1beta2), or choose another cluster",
         )
     more = f"; for a coscheduler: {named_kinds(groups)}" if groups else "; no PodGroups for a coscheduler"
-    return ok("mcad", named_kinds(found) + more)
+    part, namespace, image = IMAGES[found[-1]]
+    return installed("mcad", named_kinds(found) + more, part, deployed_tag(cluster, namespace, image))

@@ -10,6 +10,7 @@ from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT,
 from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.schedulers.installed import deployed_tag, installed
 from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_object
 from torchx_pulumi.schedulers.pods.template import new_object
 from torchx_pulumi.schedulers.protocol import NamedObject, named_kinds
@@ -87,11 +88,12 @@ def _check_open(queue: Manifest) -> str:
 
 
 def check_installed(cluster: Cluster, asked: DoctorScope) -> Finding:
-    """Check that the cluster serves the kinds of a Volcano job."""
+    """Check that the cluster serves the kinds of a Volcano job, and the version of Volcano."""
     kinds = (VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE, VOLCANO_COMMAND)
     absent = [kind for kind in kinds if not cluster.serves(kind)]
     if not absent:
-        return ok("volcano", named_kinds(kinds))
+        tag = deployed_tag(cluster, "volcano-system", "vc-controller-manager")
+        return installed("volcano", named_kinds(kinds), "volcano", tag)
     if asked.scheduler != "volcano" and len(absent) == len(kinds):
         return skipped("volcano", "not installed")
     return problem(

@@ -83,7 +83,7 @@ def read_volcano(
         reason = Reason.STOPPING
     began, ended = started_at(found), None
     if rows is not None:
-        # `lastTransitionTime` of a condition is when the job was first in that phase.
+        # Each has the time at which the job came into that phase. Volcano 1.15 keeps the newest of a phase only.
         conditions = items_at(job, "status", "conditions")
         runs = (time_at(one, "lastTransitionTime") for one in conditions if text_at(one, "status") == "Running")
         began = earliest((began, *runs))

@@ -28,3 +28,19 @@ def test_an_open_loop_is_closed_with_tasks_in_it_or_without(other: asyncio.Abstr
 def test_a_closed_loop_is_left_alone(other: asyncio.AbstractEventLoop) -> None:
     other.close()
     end_loop(other)
+
+
+def test_a_task_that_cannot_reach_the_engine_does_not_keep_the_loop_open(other: asyncio.AbstractEventLoop) -> None:
+    """Pulumi's handler stops the loop then."""
+
+    async def report() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            other.call_exception_handler({"message": "connection refused"})
+
+    other.set_exception_handler(lambda loop, _: loop.stop())
+    other.create_task(report())
+    other.run_until_complete(asyncio.sleep(0))
+    end_loop(other)
+    assert other.is_closed()

@@ -1,0 +1,47 @@
+"""The version of a scheduler that a cluster runs, for the doctor."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from torchx_pulumi.kube import Reader
+from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.finding import Finding, ok
+from torchx_pulumi.model.versions import VERSIONS, read_version
+
+DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
+"""Not among the kinds of `kube`: no job has one."""
+
+
+def installed(check: str, detail: str, part: str, tag: str | None) -> Finding:
+    """Return the finding of an installed scheduler: its version, and a warning if that is outside the supported range.
+
+    Args:
+        check: Name of the check.
+        detail: What else was seen.
+        part: Name of the scheduler in the table of versions.
+        tag: Tag of its image. None, or one without a version: nothing is said about the version.
+    """
+    version = read_version(tag or "")
+    if version is None:
+        return ok(check, detail)
+    return ok(check, f"{detail}; {VERSIONS[part].title} {tag}", VERSIONS[part].warning(version))
+
+
+def deployed_tag(cluster: Reader, namespace: str, image: str) -> str | None:
+    """Return the tag of an image that a Deployment runs, found by one request. None: it cannot be seen.
+
+    Args:
+        cluster: The cluster to ask.
+        namespace: Namespace in which the scheduler's own manifests install it.
+        image: Last part of the image's name.
+    """
+    try:
+        deployments = cluster.list(DEPLOYMENT, namespace)
+    except ClusterError:
+        # The permission is not needed for a launch.
+        return None
+    found = re.search(rf'"image": "(?:[^"]*/)?{re.escape(image)}:([^"@]+)', json.dumps(deployments))
+    return found[1] if found else None
