@@ -74,7 +74,8 @@ def run(*words: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = No
     try:
         done = subprocess.run(words, cwd=cwd, env=given, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise CheckError(f"{words[0]}: {error.strerror}; `make release-check` installs it") from None
+        advice = "`make release-check` installs it" if "/" in str(words[0]) else "install it"
+        raise CheckError(f"{words[0]}: {error.strerror}; {advice}") from None
     if done.returncode:
         said = " / ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
         raise CheckError(f"`{' '.join(map(str, words))}` exited with {done.returncode}: {said}")
@@ -94,7 +95,7 @@ def check_tree(release: Release) -> Iterator[str]:
 
 def check_version(release: Release) -> Iterator[str]:
     """Pages, and a tag of this commit, name the version of `pyproject.toml`."""
-    for name in release.git("ls-files", "*.md", "*.yaml").splitlines():
+    for name in filter(None, release.git("ls-files", "-z", "*.md", "*.yaml").split("\0")):
         for found in re.findall(r"components@v?(\d[\w.]*\w)", (release.root / name).read_text(encoding="utf-8")):
             if found != release.version:
                 yield f"{name} installs components@{found}: write {release.version}"
@@ -133,7 +134,7 @@ def check_recordings(release: Release) -> Iterator[str]:
             yield f"{name} is not listed: in tests/recordings, sha256sum {name} >> SHA256SUMS"
         elif hashlib.sha256(there[name].read_bytes()).hexdigest() != listed[name]:
             yield f"{name} was changed: recordings are frozen, restore it and record under the name of a new version"
-    history = release.git("log", "--reverse", "--format=", "-p", "--", "tests/recordings/SHA256SUMS")
+    history = release.git("log", "--reverse", "--format=", "-p", "--no-color", "--", "tests/recordings/SHA256SUMS")
     first = {name: digest for digest, name in reversed(re.findall(r"(?m)^\+([0-9a-f]{64})  (.+)$", history))}
     for name, digest in first.items():
         if listed.get(name) != digest:
@@ -141,13 +142,16 @@ def check_recordings(release: Release) -> Iterator[str]:
 
 
 def check_schema(release: Release) -> Iterator[str]:
-    """`make schema` changes no file."""
+    """`make schema` changes no file, and the schema is kept for the versions that follow."""
     copy, python = release.check_out("schema"), Path(sys.executable).parent
     paths = os.pathsep.join(str(copy / name) for name in ("", "sdk", "components", "stacks"))
     run("make", "-o", ".venv/.synced", "schema", f"VENV={python}", cwd=copy, env={"PYTHONPATH": paths})
     folder = release.git("rev-parse", "--absolute-git-dir").strip()
     for name in run("git", f"--git-dir={folder}", f"--work-tree={copy}", "diff", "--name-only", cwd=copy).splitlines():
         yield f"{name} is not what is generated: run `make schema`, read the diff and commit it"
+    schema, kept = Path("components/schema.json"), Path(f"tests/components/released_schema/{release.version}.json")
+    if not (copy / kept).is_file() or (copy / kept).read_bytes() != (copy / schema).read_bytes():
+        yield f"{kept} is not the schema of this version: cp {schema} {kept}"
 
 
 def check_docs(release: Release) -> Iterator[str]:
@@ -238,6 +242,8 @@ def main(root: Path = ROOT) -> int:
                 problems.extend(check(release))
             except CheckError as error:
                 problems.append(str(error))
+            except OSError as error:
+                problems.append(f"{error.filename}: {error.strerror}; restore it, or make it readable")
             failed += bool(problems)
             print(f"{check.__name__.removeprefix('check_'):10} {'; '.join(problems) or 'ok'}", flush=True)
         shutil.rmtree(root / "dist", ignore_errors=True)

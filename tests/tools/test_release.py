@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tools import release
 from tools.release import (
     PACKAGES,
     CheckError,
@@ -95,10 +96,10 @@ def test_a_history_that_is_cut_off_is_not_enough(repository: Repository, tmp_pat
 
 
 def test_pages_and_tag_name_the_version_of_the_project(repository: Repository) -> None:
-    repository.commit({"docs/x.md": "components@1.1.0, components@v1.2.0 and components@{commit}\n"})
+    repository.commit({"docs/ä b.md": "components@1.1.0, components@v1.2.0 and components@{commit}\n"})
     repository.git("tag", "v1.3.0")
     assert repository.problems(check_version) == [
-        "docs/x.md installs components@1.1.0: write 1.2.0",
+        "docs/ä b.md installs components@1.1.0: write 1.2.0",
         "the tag v1.3.0 is not v1.2.0: change `version` in pyproject.toml, or tag another commit",
     ]
 
@@ -148,6 +149,7 @@ def test_a_recording_that_was_ever_listed_stays_frozen(repository: Repository) -
             "tests/recordings/SHA256SUMS": f"{changed}  v1_2_0/apps.json.gz\n",
         }
     )
+    repository.git("config", "color.ui", "always")
     restore = f"first listed as {DIGEST[:12]}: restore the recording and its line in SHA256SUMS"
     assert repository.problems(check_recordings) == [f"v1_2_0/apps.json.gz was {restore}"]
     repository.commit({name: FILES[name] for name in FILES if name.startswith("tests/recordings")})
@@ -159,12 +161,35 @@ def test_a_recording_that_was_ever_listed_stays_frozen(repository: Repository) -
 
 def test_a_schema_that_is_not_generated_is_named(repository: Repository) -> None:
     rule = "schema: .venv/.synced\n\t@echo generated > schema.json\n\n.venv/.synced:\n\t@exit 1\n"
-    repository.commit({"Makefile": rule, "schema.json": "generated\n"})
+    schema = {"components/schema.json": "{}", "tests/components/released_schema/1.2.0.json": "{}"}
+    repository.commit({"Makefile": rule, "schema.json": "generated\n", **schema})
     assert repository.problems(check_schema) == []
     repository.commit({"schema.json": "by hand\n"})
     assert repository.problems(check_schema) == [
         "schema.json is not what is generated: run `make schema`, read the diff and commit it"
     ]
+    repository.commit({"schema.json": "generated\n", "components/schema.json": "changed"})
+    (problem,) = repository.problems(check_schema)
+    assert problem.startswith("tests/components/released_schema/1.2.0.json is not the schema of this version")
+
+
+def test_a_file_that_is_gone_is_named_without_a_traceback(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(release, "CHECKS", (check_tree, check_version))
+    monkeypatch.setattr(release, "CHECKS_OF_PACKAGES", ())
+    (repository.root / "README.md").unlink()
+    assert release.main(repository.root) == 1
+    tree, version, _ = capsys.readouterr().out.splitlines()
+    assert "the first is README.md" in tree
+    assert version.endswith("README.md: No such file or directory; restore it, or make it readable")
+
+
+def test_a_program_that_is_missing_is_named() -> None:
+    with pytest.raises(CheckError, match=r"^no-such-git: No such file or directory; install it$"):
+        run("no-such-git")
+    with pytest.raises(CheckError, match=r"`make release-check` installs it$"):
+        run(Path("/nowhere/twine"))
 
 
 def test_documentation_that_is_not_built_is_named(repository: Repository) -> None:
