@@ -119,17 +119,17 @@ def comment(events, *, failed):
     parts = [(0, f"## Preview of `{stack}`: {'refused' if failed else 'changes' if changed else 'no changes'}")]
     if failed:
         unknown = ["It failed before the program ran: see the log of this pipeline."]
-        parts += [(2, fenced(text)) for text in messages_of(events, "error") or unknown]
+        parts += [(1, fenced(text)) for text in messages_of(events, "error") or unknown]
     parts += [(3, fenced(text)) for text in messages_of(events, "info")]
     if changed:
         rows = [[each["op"], f"`{name_of(urn)}`", f"`{plain(each['type'])}`"] for urn, each in changed.items()]
-        parts.append((1, table(["Change", "Resource", "Type"], *rows)))
+        parts.append((2, table(["Change", "Resource", "Type"], *rows)))
     for urn, each in changed.items():
         if each["type"].startswith("kubernetes:"):
             summary = f"<details><summary>{each['op']} {name_of(urn)}</summary>"
             parts.append((4, "\n\n".join([summary, fenced(difference(each), "diff"), "</details>"])))
     if rows := totals(resources):
-        parts.append((1, table(["Job", "State", "Replicas", "CPUs", "GPUs", "Memory in MB"], *rows)))
+        parts.append((2, table(["Job", "State", "Replicas", "CPUs", "GPUs", "Memory in MB"], *rows)))
     parts += [(3, fenced(text)) for text in messages_of(events, "warning")]
     return "\n\n".join(fitted(parts)) + "\n"
 
