@@ -9,6 +9,7 @@ import difflib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 
@@ -16,6 +17,9 @@ NOISE = ("using pulumi-resource-", "an unhandled error occurred: program exited"
 SECRET = "4dabf18193072939515e22adb298388d"  # key by which Pulumi marks a secret
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 MOST_LINES = 80  # of one diff
+MOST_ROWS = 100  # of one table
+MOST_TEXT = 12_000  # characters of one message or diff
+MOST = 65_000  # characters of a comment: GitHub takes 65,536
 
 
 def resources_of(events):
@@ -45,14 +49,14 @@ def totals(resources):
     rows, whole = [], [0] * 4
     for urn, outputs in ((urn, each["outputs"]) for urn, each in resources.items() if "declared" in each["outputs"]):
         declared, observed = outputs["declared"], outputs.get("observed")
-        state, amounts = observed["state"] if isinstance(observed, dict) else "new", [math.nan] * 4
+        state, amounts = observed.get("state", "new") if isinstance(observed, dict) else "new", [math.nan] * 4
         if isinstance(declared, dict):
             asked, replicas = declared["resources_total"], sum(number(role["replicas"]) for role in declared["roles"])
             amounts = [replicas, *(number(asked[name]) for name in ("cpu", "gpu", "memory_mb"))]
         rows.append([name_of(urn), state, *amounts])
         if state not in ENDED:
             whole = [one + other for one, other in zip(whole, amounts, strict=True)]
-    rows += [["**not ended**", "", *whole]] if rows else []
+    rows = [["**not ended**", "", *whole], *rows] if rows else []
     return [[name, state, *(f"{one:.12g}".replace("nan", "?") for one in amounts)] for name, state, *amounts in rows]
 
 
@@ -62,16 +66,35 @@ def number(value):
 
 
 def name_of(urn):
-    return urn.rpartition("::")[2]
+    return plain(urn.rpartition("::")[2])
+
+
+def plain(text):
+    """Return a name as neither Markdown nor HTML."""
+    return re.sub(r"[^\w.:/ -]", lambda found: f"&#{ord(found[0])};", text[:200])
 
 
 def fenced(text, language="text"):
-    return f"~~~~~~{language}\n{text}\n~~~~~~"
+    """Return a text between two lines that it does not have."""
+    tildes = "~" * max([6, *(len(run) + 1 for run in re.findall("~+", text))])
+    more = f"\n# {len(text)} characters in all" * (len(text) > MOST_TEXT)
+    return f"{tildes}{language}\n{text[:MOST_TEXT]}{more}\n{tildes}"
 
 
 def table(*rows):
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+    lines = [f"| {' | '.join(row)} |" for row in rows[: MOST_ROWS + 1]]
+    more = [f"\n{len(rows) - 1} rows in all"] * (len(rows) - 1 > MOST_ROWS)
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:], *more])
+
+
+def fitted(parts):
+    """Return the texts of parts in their order, those of the highest numbers left out if a comment has no space."""
+    left, kept = MOST - 100, {}
+    for index, (_, text) in sorted(enumerate(parts), key=lambda part: part[1][0]):
+        if len(text) + 2 <= left:
+            kept[index], left = text, left - len(text) - 2
+    more = [f"{len(parts) - len(kept)} messages and diffs have no space here."] * (len(kept) < len(parts))
+    return [kept[index] for index in sorted(kept)] + more
 
 
 def shown(value):
@@ -93,22 +116,22 @@ def comment(events, *, failed):
     resources = resources_of(events)
     changed = {urn: each for urn, each in resources.items() if each["op"] not in ("same", "read")}
     stack = next(iter(resources), "urn:pulumi:a stack").split(":")[2]
-    parts = [f"## Preview of `{stack}`: {'refused' if failed else 'changes' if changed else 'no changes'}"]
+    parts = [(0, f"## Preview of `{stack}`: {'refused' if failed else 'changes' if changed else 'no changes'}")]
     if failed:
         unknown = ["It failed before the program ran: see the log of this pipeline."]
-        parts += map(fenced, messages_of(events, "error") or unknown)
-    parts += map(fenced, messages_of(events, "info"))
+        parts += [(1, fenced(text)) for text in messages_of(events, "error") or unknown]
+    parts += [(3, fenced(text)) for text in messages_of(events, "info")]
     if changed:
-        rows = [[each["op"], f"`{name_of(urn)}`", f"`{each['type']}`"] for urn, each in changed.items()]
-        parts.append(table(["Change", "Resource", "Type"], *rows))
+        rows = [[each["op"], f"`{name_of(urn)}`", f"`{plain(each['type'])}`"] for urn, each in changed.items()]
+        parts.append((2, table(["Change", "Resource", "Type"], *rows)))
     for urn, each in changed.items():
         if each["type"].startswith("kubernetes:"):
             summary = f"<details><summary>{each['op']} {name_of(urn)}</summary>"
-            parts += [summary, fenced(difference(each), "diff"), "</details>"]
+            parts.append((4, "\n\n".join([summary, fenced(difference(each), "diff"), "</details>"])))
     if rows := totals(resources):
-        parts.append(table(["Job", "State", "Replicas", "CPUs", "GPUs", "Memory in MB"], *rows))
-    parts += map(fenced, messages_of(events, "warning"))
-    return "\n\n".join(parts)[:65_000] + "\n"
+        parts.append((2, table(["Job", "State", "Replicas", "CPUs", "GPUs", "Memory in MB"], *rows)))
+    parts += [(3, fenced(text)) for text in messages_of(events, "warning")]
+    return "\n\n".join(fitted(parts)) + "\n"
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx.specs import BindMount, VolumeMount
 from torchx_pulumi.cli.main import EXIT_INVALID, main
 from torchx_pulumi.inputs.appfile import read_app_file
 from torchx_pulumi.inputs.rendering import render_app
@@ -18,7 +20,7 @@ from torchx_pulumi.schedulers.volcano.describe import describe_job
 from torchx_pulumi.stack_state.backend import stack_name
 from torchx_pulumi.testing import FakeCluster
 
-from tests.parity.apps import CASES
+from tests.parity.apps import CASES, Case, one, several
 from tests.parity.differences import compare, explain
 from tests.parity.test_volcano import VERSION, runs_here, torchx_manifest
 
@@ -99,6 +101,46 @@ def test_all_fields_that_no_app_can_say_are_named_at_once(live: dict[str, Any]) 
         "spec.tasks[0]",
     ]
     assert re.search("replicas differ by more than their number: .*image", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("volumeMounts", lambda _, container: container["volumeMounts"][-1].update(subPath="team")),
+        ("volumeMounts", lambda pod, _: pod["volumes"][-1]["persistentVolumeClaim"].update(readOnly=True)),
+        ("volumeMounts", lambda pod, _: pod["volumes"][-2]["hostPath"].update(type="Directory")),
+        ("ports", lambda _, container: container["ports"][0].update(protocol="UDP")),
+        ("ports", lambda _, container: container["ports"][0].update(hostPort=80)),
+    ],
+)
+def test_more_of_a_mount_or_port_than_an_app_can_say_is_refused(
+    field: str, change: Callable[[Any, Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = one(mounts=[BindMount("/a", "/b"), VolumeMount("claim", "/c")], port_map={"http": 80})
+    live = stored(torchx_manifest(Case(app), "app-x1", monkeypatch))
+    pod = live["spec"]["tasks"][0]["template"]["spec"]
+    pod["containers"][0]["ports"][0]["protocol"] = "TCP"
+    described, _ = describe_job(live)
+    assert described["roles"][0]["port_map"] == {"http": 80}
+    change(pod, pod["containers"][0])
+    with pytest.raises(InvalidJobError) as caught:
+        describe_job(live)
+    (problem,) = caught.value.problems
+    assert problem.path == f"spec.tasks[0].template.spec.containers[0].{field}"
+
+
+@pytest.mark.parametrize(
+    "text", ["$$VC_TRAINER_0_HOSTS", "$$TORCHX_RANK0_HOST", "$${replica_id}", "$$${rank0_env} $${x}"]
+)
+def test_a_text_that_looks_like_a_macro_renders_as_it_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    roles = [{"args": [text], "num_replicas": 2}, {"name": "eval", "args": [text]}]
+    live = stored(torchx_manifest(Case(several(*roles)), "app-x1", monkeypatch))
+    app, options = describe_job(live)
+    ours = stored(render_app(app, "volcano", options, app_id="app-x1"))
+    commands = [
+        [task["template"]["spec"]["containers"][0]["command"] for task in job["spec"]["tasks"]] for job in (live, ours)
+    ]
+    assert commands[0] == commands[1]
 
 
 def test_a_job_that_torchx_did_not_create_is_refused(live: dict[str, Any]) -> None:

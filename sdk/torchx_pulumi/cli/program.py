@@ -59,6 +59,8 @@ def program_command(arguments: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
+            # Environment and arguments may have secrets.
+            (folder / name).touch(mode=0o600, exist_ok=False)
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise invalid_job(app_id, [Problem("--to", f"{folder} cannot be written: {error.strerror}")]) from error

@@ -128,7 +128,7 @@ def next_steps(place: StackRef, folder: str, passphrase_file: str | None = None,
         login = f"export PULUMI_BACKEND_URL={shlex.quote(backend)}  # with the credentials in the place of {MARK}"
     passphrase = [f"export PULUMI_CONFIG_PASSPHRASE_FILE={shlex.quote(passphrase_file)}"] if passphrase_file else []
     return [
-        f"cd {folder}",
+        f"cd {shlex.quote(folder)}",
         login,
         *passphrase,
         f"pulumi stack {'init' if is_new else 'select'} {place.cli_name}",

@@ -89,6 +89,9 @@ def end_loop(loop: asyncio.AbstractEventLoop) -> None:
         return
     # Pulumi's own handler stops the loop when a task cannot reach the engine. CLI 3.274 ends before the program.
     loop.set_exception_handler(lambda _loop, _context: None)
+    # It may have asked for that after the loop ended; a stop that waits would end the next run early.
+    loop.call_soon(loop.stop)
+    loop.run_forever()
     loop.run_until_complete(_cancel_tasks())
     loop.close()
 

@@ -151,6 +151,32 @@ def test_a_long_diff_is_cut() -> None:
     assert len(text.splitlines()) < 120
 
 
+def test_hostile_texts_stay_what_they_are() -> None:
+    name = "a|b`<img>\n\n# @all"
+    said_text = "one\n~~~~~~~\n# @team"
+    text = comment([STACK, *job(name), step("create", new={}, name=name), said("error", said_text)], failed=True)
+    assert f"~~~~~~~~text\n{said_text}\n~~~~~~~~\n" in text
+    shown = "a&#124;b&#96;&#60;img&#62;&#10;&#10;&#35; &#64;all"
+    assert f"| create | `{shown}` |" in text
+    assert f"<details><summary>create {shown}</summary>" in text
+    assert f"| {shown} | new | 4 |" in text
+    assert "<img" not in text
+
+
+def test_a_huge_preview_leaves_out_diffs_first() -> None:
+    wide = {"metadata": {"annotations": {"x": "A" * 20_000}}}
+    events = [STACK, said("error", "no queue"), said("error", "E" * 70_000), said("warning", "no account")]
+    for index in range(1500):
+        events += [*job(f"{index}-{'j' * 60}", 1), step("create", new=wide, name=f"job-{index}")]
+    text = comment(events, failed=True)
+    assert 50_000 < len(text) <= 65_000
+    for part in ("| **not ended** |  | 1500 |", "3000 rows in all", "no queue", "no account", "have no space here"):
+        assert part in text
+    assert "70000 characters in all" in text
+    assert text.count("\n~~~~~~") % 2 == 0
+    assert text.count("<details>") == text.count("</details>") > 0
+
+
 PIPELINES = {
     "github": (
         lambda: yaml.safe_load((CI / "github-workflow.yaml").read_text())["jobs"]["preview"]["steps"][-1]["run"],

@@ -107,11 +107,15 @@ def test_the_command_writes_the_project_once(
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE_FILE", raising=False)
     RunIndex().add(ENTRY)
-    words = ["program", "pulumi_volcano://s/ml:train-x1", "--to", str(tmp_path / "there")]
+    there = tmp_path / "over there"
+    words = ["program", "pulumi_volcano://s/ml:train-x1", "--to", str(there)]
     assert main(words) == 0
-    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["Pulumi.yaml", "__main__.py", "app.json"]
+    assert sorted(path.name for path in there.iterdir()) == ["Pulumi.yaml", "__main__.py", "app.json"]
+    assert {path.stat().st_mode & 0o777 for path in there.iterdir()} == {0o600}
     passphrase = tmp_path / "state" / "torchx-pulumi" / "passphrase"
-    assert f"export PULUMI_CONFIG_PASSPHRASE_FILE={passphrase}\n" in capsys.readouterr().out
+    steps = capsys.readouterr().out
+    assert f"export PULUMI_CONFIG_PASSPHRASE_FILE={passphrase}\n" in steps
+    assert f"cd '{there}'\n" in steps
     assert main(words) == EXIT_INVALID
 
 

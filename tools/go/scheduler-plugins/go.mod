@@ -1,5 +1,4 @@
-// The default scheduler with coscheduling. Its newest release that is served as a module needs Kubernetes 1.34, which the
-// control plane's version allows: a scheduler may be one minor version older.
+// The default scheduler with coscheduling, of the same Kubernetes as the control plane, so that they share one build.
 module torchx-pulumi/tools/go/scheduler-plugins
 
 go 1.24.0

@@ -14,7 +14,7 @@ from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_spec import ResourceSpec
 from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Observed, rows_of
-from torchx_pulumi.planning.macros import FIELD_PATH, IMAGE_ENV, RANK0_HOST_ENV
+from torchx_pulumi.planning.macros import FIELD_PATH, IMAGE_ENV, RANK0_HOST_ENV, substitute
 from torchx_pulumi.planning.quantities import requests
 from torchx_pulumi.schedulers.diagnosis.nodes import amount
 from torchx_pulumi.schedulers.pods.template import SHM, SHM_PATH
@@ -35,6 +35,9 @@ OPTIONS: Final = {
     "plugins": "plugins",
 }
 """Run option to the field of a job's spec that it is rendered to."""
+
+MOUNT_FIELDS: Final = frozenset({"name", "mountPath", "readOnly"})
+"""Fields of a mount that an app can say."""
 
 Fields = MutableMapping[str, Any]
 """Fields of an object, which are taken out as they are read: what is left cannot be described."""
@@ -78,7 +81,11 @@ def describe_job(job: Observed) -> tuple[dict[str, Any], dict[str, Any]]:
         if _amounts(wanted) != replica.pop("requests"):
             problems.append(Problem(f"{replica['path']}.template", "requests another share of its limits than others"))
     rank0 = f"VC_{roles[0][0]['task'].removesuffix('-0').upper()}_0_HOSTS"
-    app = {"name": roles[0][0]["app"], "roles": [_read_role(replicas, rank0, problems) for replicas in roles]}
+    # In the first replica of the first role, TorchX names rank 0 by another variable.
+    hosts = [[rank0] * len(replicas) for replicas in roles]
+    hosts[0][0] = RANK0_HOST_ENV
+    read = [_read_role(replicas, names, problems) for replicas, names in zip(roles, hosts, strict=True)]
+    app = {"name": roles[0][0]["app"], "roles": read}
     if problems:
         raise invalid_job(job_name, problems)
     return app, options
@@ -117,7 +124,7 @@ def _read_replica(task: Fields, path: str, options: Fields, problems: list[Probl
         # Without a policy, a retry has no effect.
         "max_retries": task.pop("maxRetry", 0) if task.get("policies") else 0,
         "resource": resource,
-        "port_map": {port["name"]: port["containerPort"] for port in container.pop("ports", None) or ()},
+        "port_map": _read_ports(container),
         "mounts": mounts,
         "node_selector": pod.pop("nodeSelector", None) or {},
         "tolerations": pod.pop("tolerations", None) or [],
@@ -154,6 +161,14 @@ def _read_environment(container: Fields, image: str) -> tuple[dict[str, str], di
     return plain, secret
 
 
+def _read_ports(container: Fields) -> dict[str, int]:
+    """Return the ports of a role; those with more than a name and a number stay in the container."""
+    ports = [{"protocol": "TCP", **_given(port)} for port in container.pop("ports", None) or ()]
+    known = {"name", "containerPort", "protocol"}
+    container["ports"] = [port for port in ports if port.keys() != known or port["protocol"] != "TCP"]
+    return {port["name"]: port["containerPort"] for port in ports if port not in container["ports"]}
+
+
 def _read_mounts(container: Fields, pod: Fields) -> tuple[list[dict[str, Any]], list[Any]]:
     """Return the mounts of an app, and the volumes that are not of them; other mounts stay in the container."""
     volumes = {volume["name"]: volume for volume in pod.pop("volumes", None) or ()}
@@ -165,7 +180,9 @@ def _read_mounts(container: Fields, pod: Fields) -> tuple[list[dict[str, Any]], 
         volumes.pop(mount["name"], None)
         if volume == SHM and mount["mountPath"] == SHM_PATH:
             continue
-        if made["src"] is None:
+        source = {"hostPath": {"path": path}} if path else {"persistentVolumeClaim": {"claimName": claim}}
+        is_whole = volume == {"name": mount["name"], **source} and _given(mount).keys() <= MOUNT_FIELDS
+        if not is_whole:
             other.append(mount["name"])
         elif (container.get("securityContext") or {}).get("privileged") and (path or "").startswith("/dev/"):
             found.append({**made, "kind": "device", "permissions": "r" if is_read_only else "rwm"})
@@ -191,14 +208,14 @@ def _read_resources(container: Fields, options: Fields) -> tuple[dict[str, Any],
     return {"cpu": cpu, "memory_mb": memory_mb, "gpu": gpu, "devices": devices}, requested
 
 
-def _read_role(replicas: Sequence[Fields], rank0: str, problems: list[Problem]) -> dict[str, Any]:
+def _read_role(replicas: Sequence[Fields], hosts: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
     """Return a role from its replicas, which differ by macros only."""
     first, required = dict(replicas[0]), sum(replica.pop("is_required") for replica in replicas)
     # Arguments by their places, variables by their names.
     texts: list[Mapping[Any, str]] = [
         dict([*enumerate(each.pop("args")), *each.pop("env").items()]) for each in replicas
     ]
-    made = {place: _with_macros([each.get(place, "") for each in texts], rank0) for place in texts[0]}
+    made = {place: _with_macros([each.get(place, "") for each in texts], hosts) for place in texts[0]}
     differ = [f"args[{place}]" if isinstance(place, int) else place for place, text in made.items() if text is None]
     differ += [name for each in texts for name in each if name not in made]
     same = {name: value for name, value in replicas[0].items() if name not in ("path", "task")}
@@ -213,25 +230,20 @@ def _read_role(replicas: Sequence[Fields], rank0: str, problems: list[Problem]) 
     return _given({**same, "args": args, "env": env, "num_replicas": len(replicas), "min_replicas": least})
 
 
-def _with_macros(texts: Sequence[str], rank0: str) -> str | None:
-    """Return the text of a role from those of its replicas, in their order. None: no macro makes them.
+def _with_macros(texts: Sequence[str], hosts: Sequence[str]) -> str | None:
+    """Return the text of a role from those of its replicas and their variables of rank 0. None: no macro makes them.
 
-    >>> _with_macros(["$TORCHX_RANK0_HOST 0 of 10", "$VC_A_0_HOSTS 1 of 10"], "VC_A_0_HOSTS")
+    >>> _with_macros(["$TORCHX_RANK0_HOST 0 of 10", "$VC_A_0_HOSTS 1 of 10"], ["TORCHX_RANK0_HOST", "VC_A_0_HOSTS"])
     '$$${rank0_env} ${replica_id} of 10'
     """
     escaped = [text.replace("$", "$$") for text in texts]
-    # In the first replica of the first role, TorchX names rank 0 by another variable.
-    is_first = RANK0_HOST_ENV in escaped[0]
-    named = [
-        text.replace(RANK0_HOST_ENV if is_first and not number else rank0, "${rank0_env}")
-        for number, text in enumerate(escaped)
-    ]
+    named = [text.replace(host, "${rank0_env}") for text, host in zip(escaped, hosts, strict=True)]
     # The first two numbers have one digit.
     pairs = zip(named[0], named[min(1, len(named) - 1)], strict=False)
-    made = "".join("${replica_id}" if pair == ("0", "1") else pair[0] for pair in pairs)
-    for text, given in ((made, named), (escaped[0], escaped)):
-        if all(text.replace("${replica_id}", str(number)) == each for number, each in enumerate(given)):
-            return text
+    for made in ("".join("${replica_id}" if pair == ("0", "1") else pair[0] for pair in pairs), escaped[0]):
+        values = [{"replica_id": str(number), "rank0_env": host} for number, host in enumerate(hosts)]
+        if [substitute(made, each) for each in values] == list(texts):
+            return made
     return None
 
 

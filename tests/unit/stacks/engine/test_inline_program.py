@@ -44,3 +44,10 @@ def test_a_task_that_cannot_reach_the_engine_does_not_keep_the_loop_open(other: 
     other.run_until_complete(asyncio.sleep(0))
     end_loop(other)
     assert other.is_closed()
+
+
+def test_a_stop_that_waits_does_not_keep_the_loop_open(other: asyncio.AbstractEventLoop) -> None:
+    other.create_task(asyncio.sleep(60))
+    other.stop()
+    end_loop(other)
+    assert other.is_closed()
