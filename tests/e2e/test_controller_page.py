@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect
 from torchx_pulumi.controller.live_fleet import live_id
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.model.errors import ClusterError
@@ -33,6 +33,7 @@ WATCH = """
 window.violations = [];
 document.addEventListener('securitypolicyviolation', (event) => violations.push(event.violatedDirective));
 """
+NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 
 
 class View:
@@ -48,7 +49,7 @@ class View:
         expect.set_options(timeout=WAIT_MS)
         self.page.add_init_script(WATCH)
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+        self.page.on("console", self._said)
 
     def open(self, address: str = "") -> Page:
         """Log in, and open an address."""
@@ -61,13 +62,18 @@ class View:
             expect(self.page.locator("#connection")).to_have_text("live")
         return self.page
 
+    def _said(self, message: ConsoleMessage) -> None:
+        # Chromium breaks off what it loads while pods of this machine come or go, which are networks to it.
+        if message.type == "error" and NETWORK_CHANGED not in message.text:
+            self.problems.append(message.text)
+
     def _go(self, address: str) -> None:
-        """Open an address; Chromium breaks off while pods of this machine come or go, which are networks to it."""
+        """Open an address, again if Chromium breaks off, or still shows the page that says so."""
         for _ in range(5):
             try:
                 self.page.goto(address)
             except Error as error:
-                if "ERR_NETWORK_CHANGED" not in str(error):
+                if not any(words in str(error) for words in (NETWORK_CHANGED, "chrome-error://")):
                     raise
             else:
                 return
