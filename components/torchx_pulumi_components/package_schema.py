@@ -121,7 +121,7 @@ def _sources() -> Iterator[tuple[str, type, Collection[str]]]:
 
     A generated SDK sends the default of the schema in place of an unset argument. So a property has one only if that is
     the same as unset: an unset argument gets the default of the field that it is read to. It is not the same for an
-    option that is read from the cluster if it is unset. A default of None, a list or a mapping is none for the schema.
+    option that is read from the cluster if it is unset. The schema has no defaults that are None, lists or mappings.
     """
     for scheduler in component_schedulers():
         backend = find_backend(scheduler)

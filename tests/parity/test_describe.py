@@ -27,9 +27,9 @@ from tests.parity.test_volcano import VERSION, runs_here, torchx_manifest
 UNSAID = {
     # A role without a usable letter has no name by which its replicas could find rank 0.
     "role without a usable letter": r"replicas differ by more than their number: args\[3\], args\[4\]",
-    "overlay with PUT": r"containers\[0\]\.volumeMounts: is a field that no app can say",
-    "overlay with a tuple": r"containers\[0\]\.volumeMounts: is a field that no app can say",
-    "overlay with JOIN": r"containers\[0\]\.tty: is a field that no app can say",
+    "overlay with PUT": r"containers\[0\]\.volumeMounts: is a field that an app cannot describe",
+    "overlay with a tuple": r"containers\[0\]\.volumeMounts: is a field that an app cannot describe",
+    "overlay with JOIN": r"containers\[0\]\.tty: is a field that an app cannot describe",
 }
 """Case to the reason for which the job of TorchX nightly, which has overlays, is not described."""
 

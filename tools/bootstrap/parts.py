@@ -126,6 +126,17 @@ def _codeflare(name: str, repository: str, program: tuple[str, str], expected_s:
     )
 
 
+def _own_main(name: str, module: str, expected_s: int, note: str = "") -> Part:
+    """Return a part whose main package is in its folder of `GO_FAMILIES`, over a module that does the work."""
+    return Part(
+        name=name,
+        version=VERSIONS[name].tested,
+        expected_s=expected_s,
+        source=GoSource(folder=GO_FAMILIES / name, module=module, targets=(GoTarget(executable=name, package="."),)),
+        note=note,
+    )
+
+
 PARTS: Final[tuple[Part, ...]] = (
     Part(
         name="pulumi",
@@ -206,16 +217,8 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     _language("nodejs", "nodejs/cmd/pulumi-language-nodejs"),
     _language("go", "go/pulumi-language-go"),
-    Part(
-        name="sdkgen",
-        version=VERSIONS["sdkgen"].tested,
-        expected_s=15,
-        source=GoSource(
-            folder=GO_FAMILIES / "sdkgen",
-            module="github.com/pulumi/pulumi/pkg/v3",
-            targets=(GoTarget(executable="sdkgen", package="."),),
-        ),
-        note="generates SDKs, which hosts that are built here cannot",
+    _own_main(
+        "sdkgen", "github.com/pulumi/pulumi/pkg/v3", 15, "generates SDKs, which hosts that are built here cannot"
     ),
     Part(
         name="kubernetes-provider",
@@ -329,17 +332,7 @@ PARTS: Final[tuple[Part, ...]] = (
         ),
         installed=Installed(),
     ),
-    Part(
-        name="distribution",
-        version=VERSIONS["distribution"].tested,
-        expected_s=180,
-        source=GoSource(
-            folder=GO_FAMILIES / "distribution",
-            module="github.com/distribution/distribution/v3",
-            targets=(GoTarget(executable="distribution", package="."),),
-        ),
-        note="a second registry for tests",
-    ),
+    _own_main("distribution", "github.com/distribution/distribution/v3", 180, "a second registry for tests"),
     Part(
         name="versitygw",
         version=VERSIONS["versitygw"].tested,
@@ -357,16 +350,7 @@ PARTS: Final[tuple[Part, ...]] = (
         ),
         installed=Installed(),
     ),
-    Part(
-        name="patternmatcher",
-        version=VERSIONS["patternmatcher"].tested,
-        expected_s=5,
-        source=GoSource(
-            folder=GO_FAMILIES / "patternmatcher",
-            module="github.com/moby/patternmatcher",
-            targets=(GoTarget(executable="patternmatcher", package="."),),
-        ),
-    ),
+    _own_main("patternmatcher", "github.com/moby/patternmatcher", 5),
     *DEBIAN_PARTS,
 )
 """Every part, in the order in which missing ones are best built: what others share is built first."""

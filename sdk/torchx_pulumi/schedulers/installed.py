@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from torchx_pulumi.kube import Reader
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.finding import Finding, ok
+from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.versions import VERSIONS, read_version
 
 DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
@@ -43,5 +43,9 @@ def deployed_tag(cluster: Reader, namespace: str, image: str) -> str | None:
     except ClusterError:
         # The permission is not needed for a launch.
         return None
-    found = re.search(rf'"image": "(?:[^"]*/)?{re.escape(image)}:([^"@]+)', json.dumps(deployments))
-    return found[1] if found else None
+    for deployment in deployments:
+        for container in items_at(deployment, "spec", "template", "spec", "containers"):
+            found = re.match(rf"(?:.*/)?{re.escape(image)}:([^@]+)", text_at(container, "image") or "")
+            if found:
+                return found[1]
+    return None

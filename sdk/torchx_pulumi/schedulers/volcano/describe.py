@@ -47,7 +47,7 @@ def describe_job(job: Observed) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a job as the mapping of an AppDef file, and its run options.
 
     Raises:
-        InvalidJobError: TorchX's scheduler did not create it, or it has fields that no app can say; all of them.
+        InvalidJobError: TorchX's scheduler did not create it, or has fields that an app cannot describe; all of them.
     """
     job_name, spec = text_at(job, "metadata", "name") or "", copy.deepcopy(dict(mapping_at(job, "spec")))
     problems: list[Problem] = []
@@ -254,7 +254,7 @@ def _amounts(quantities: Mapping[str, Any]) -> dict[str, float]:
 def _left(path: str, fields: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each field that was not read and says something."""
     for name in _given(fields):
-        yield Problem(f"{path}.{name}", "is a field that no app can say")
+        yield Problem(f"{path}.{name}", "is a field that an app cannot describe")
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
