@@ -24,8 +24,8 @@ from tools.bootstrap.cache import default_cache
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = default_cache() / "matrix"
 TOOL, UV = (sys.executable, "-m"), str(Path(sys.executable).with_name("uv"))
-NEWER: Final = "677359a7"
-"""A commit with Pulumi CLI 3.274.1, Kubernetes 1.35.3 and Volcano 1.15.1 in its go.mod files."""
+OLD: Final = "a0822ad3"
+"""The last commit with Pulumi CLI 3.259.0, Kubernetes 1.34.1 and Volcano 1.14.1 in its go.mod files."""
 PACKAGES: Final = ("torchx", "torchx-nightly", "pulumi", "pulumi-kubernetes", "kubernetes", "urllib3")
 ALL: Final = ("tests/unit", "tests/components", "tests/golden", "tests/parity")
 TORCHX: Final = ("tests/parity", "tests/unit/torchx_adapter")
@@ -48,8 +48,8 @@ class Row:
     """Requirements in place of those of the same package."""
     python: str = ""
     """Minor version of Python. Empty: the one that runs this."""
-    newer: str = ""
-    """What comes from the commit `NEWER`: `cli` or `cluster`. Empty: nothing."""
+    old: str = ""
+    """What comes from the commit `OLD`: `cli` or `cluster`. Empty: nothing."""
 
 
 ROWS: Final = (
@@ -61,10 +61,10 @@ ROWS: Final = (
     Row(name="kubernetes 32, urllib3 1.26", tests=WIRE, pins=("kubernetes==32.*", "urllib3==1.26.*")),
     Row(name="kubernetes 36", tests=WIRE, pins=("kubernetes==36.*",), base="nightly"),
     Row(name="kubernetes 37, urllib3 2", tests=WIRE, pins=("kubernetes==37.*", "urllib3==2.*"), base="nightly"),
+    Row(name="Pulumi CLI 3.259.0, pulumi 3.259 and 3.272", tests=ENGINE, old="cli"),
     Row(name=f"Pulumi CLI {VERSIONS['pulumi'].tested}, pulumi 3.259 and 3.272", tests=ENGINE),
-    Row(name="Pulumi CLI 3.274.1, pulumi 3.259 and 3.272", tests=ENGINE, newer="cli"),
+    Row(name="Volcano 1.14.1, Kubernetes 1.34.1", tests=VOLCANO, old="cluster"),
     Row(name=f"Volcano {VERSIONS['volcano'].tested}, Kubernetes {VERSIONS['kubernetes'].tested}", tests=VOLCANO),
-    Row(name="Volcano 1.15.1, Kubernetes 1.35.3", tests=VOLCANO, newer="cluster"),
     *(Row(name=name) for name in ("Linux on arm64", "macOS")),
 )
 
@@ -117,13 +117,13 @@ def _environment(row: Row, base: str) -> str:
 @contextlib.contextmanager
 def _cluster(row: Row) -> Iterator[dict[str, str]]:
     """Yield the variables of a real run: its CLI, and a cluster that ends with it."""
-    newer, name = FOLDER / "newer", "matrix"
-    root = newer if row.newer == "cluster" else ROOT
-    if row.newer and not newer.exists():
-        _call("git", "worktree", "add", "--detach", str(newer), NEWER)
+    old, name = FOLDER / "old", "matrix"
+    root = old if row.old == "cluster" else ROOT
+    if row.old and not old.exists():
+        _call("git", "worktree", "add", "--detach", str(old), OLD)
     variables = {"TORCHX_PULUMI_TEST_CLUSTER": name, "GRPC_ENABLE_FORK_SUPPORT": "false"}
-    if row.newer == "cli":
-        variables["TORCHX_PULUMI_CLI"] = _call(*TOOL, "tools.bootstrap", "ensure", "pulumi", cwd=newer).split()[1]
+    if row.old == "cli":
+        variables["TORCHX_PULUMI_CLI"] = _call(*TOOL, "tools.bootstrap", "ensure", "pulumi", cwd=old).split()[1]
     _call(*TOOL, "tools.local_cluster", "up", "--name", name, cwd=root)
     try:
         yield variables

@@ -58,6 +58,10 @@ def part_key(part: Part) -> str:
     digest = hashlib.sha256(f"{RECIPE}\0{machine()}\0{part.version}".encode())
     if isinstance(part.source, GoSource):
         digest.update(repr((part.source.targets, part.source.files)).encode())
+        if part.source.added is not None:
+            digest.update(
+                repr(part.source.added).encode() + (part.source.folder.parent / part.source.added.file).read_bytes()
+            )
         for path in _go_inputs(part.source):
             digest.update(f"\0{path.relative_to(part.source.folder)}\0".encode() + path.read_bytes())
     elif isinstance(part.source, DebianSource):

@@ -10,12 +10,13 @@ import json
 import os
 import platform
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from tools.bootstrap.errors import BootstrapError
-from tools.bootstrap.part import GoSource, GoTarget, ModuleFile, Part
+from tools.bootstrap.part import AddedFile, GoSource, GoTarget, ModuleFile, Part
 from tools.bootstrap.parts import GO_FAMILIES
 from tools.bootstrap.running import run
 
@@ -51,24 +52,54 @@ def build(part: Part, source: GoSource, go: Path, folder: Path, tick: Callable[[
         BootstrapError: A module cannot be had, does not have the committed checksum, or does not compile.
     """
     (folder / "bin").mkdir()
-    for target in source.targets:
-        run(
-            [go, *_build_arguments(target, folder / "bin")],
-            what=f"building {part.name} {part.version}",
-            next_step=_NEXT_STEP,
-            environment=go_environment(),
-            folder=source.folder,
-            tick=tick,
-        )
+    with tempfile.TemporaryDirectory() as work:
+        go_mod = source.folder / "go.mod" if source.added is None else _with_added(source, source.added, go, Path(work))
+        for target in source.targets:
+            run(
+                [go, *_build_arguments(target, go_mod, folder / "bin")],
+                what=f"building {part.name} {part.version}",
+                next_step=_NEXT_STEP,
+                environment=go_environment(),
+                folder=source.folder,
+                tick=tick,
+            )
     for wanted in source.files:
         family = source.folder if wanted.family is None else GO_FAMILIES / wanted.family
         _copy(wanted, _module_dir(family, wanted.module, wanted.version, go), folder)
 
 
-def _build_arguments(target: GoTarget, bin_folder: Path) -> list[str]:
+def _with_added(source: GoSource, added: AddedFile, go: Path, work: Path) -> Path:
+    """Return a go.mod in `work` that replaces a module by a copy with the added file."""
+    module = work / "module"
+    shutil.copytree(_module_dir(source.folder, added.module, None, go), module)
+    (module / added.to).chmod(0o755)
+    shutil.copy(GO_FAMILIES / added.file, module / added.to)
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(source.folder / name, work)
+    run(
+        [go, "mod", "edit", f"-replace={added.module}={module}", str(work / "go.mod")],
+        what=f"replacing the Go module {added.module}",
+        next_step=_NEXT_STEP,
+        environment=go_environment(),
+        folder=source.folder,
+    )
+    return work / "go.mod"
+
+
+def _build_arguments(target: GoTarget, go_mod: Path, bin_folder: Path) -> list[str]:
     flags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in target.stamps)])
     output = str(bin_folder / target.executable)
-    return ["build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", output, target.package]
+    return [
+        "build",
+        f"-modfile={go_mod}",
+        "-trimpath",
+        "-buildvcs=false",
+        "-ldflags",
+        flags,
+        "-o",
+        output,
+        target.package,
+    ]
 
 
 def _copy(wanted: ModuleFile, module: Path, folder: Path) -> None:

@@ -38,6 +38,18 @@ class ModuleFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddedFile:
+    """A source file of ours that a build finds in a module, for what its newest release lacks."""
+
+    module: str
+    """Path of the module, one of those in the family's go.mod."""
+    file: str
+    """The file, below `tools/go`."""
+    to: str
+    """Folder of the module that gets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GoSource:
     """A part that is built from Go modules."""
 
@@ -49,6 +61,8 @@ class GoSource:
     """Module that gives the part its version. None: the code is in the folder itself."""
     files: tuple[ModuleFile, ...] = ()
     """Data and scripts that belong to the part."""
+    added: AddedFile | None = None
+    """Compiled along. None: the modules are compiled as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from torchx_pulumi.model.versions import VERSIONS
 from tools.bootstrap.debian_parts import DEBIAN_PARTS
 from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.part import (
+    AddedFile,
     GoSource,
     GoTarget,
     Installed,
@@ -259,6 +260,11 @@ PARTS: Final[tuple[Part, ...]] = (
                 _volcano_file("installer/volcano-development.yaml", "share"),
                 _volcano_file("installer/helm/chart/volcano/config/volcano-scheduler.conf", "share"),
                 _volcano_file("installer/helm/chart/volcano/config/volcano-admission.conf", "share"),
+            ),
+            added=AddedFile(
+                module="volcano.sh/apis",
+                file="volcano-apis/queue_allocation_gate.go",
+                to="pkg/apis/scheduling/v1beta1",
             ),
         ),
     ),

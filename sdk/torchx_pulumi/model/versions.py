@@ -83,7 +83,7 @@ VERSIONS: Final[Mapping[str, PartVersions]] = MappingProxyType(
         "python": PartVersions(title="Python", tested="3.11.7", oldest=(3, 10)),
         "torchx": PartVersions(title="TorchX", tested="0.7.0", oldest=(0, 7), package="torchx"),
         "torchx-nightly": PartVersions(title="TorchX nightly", tested="2026.10.26", oldest=(2026, 10)),
-        "pulumi": PartVersions(title="Pulumi CLI", tested="3.259.0", oldest=(3, 259)),
+        "pulumi": PartVersions(title="Pulumi CLI", tested="3.274.1", oldest=(3, 259)),
         # docs/decisions/0022 has why the Python package has a hard upper limit.
         "pulumi-sdk": PartVersions(title="Python package pulumi", tested="3.272.0", oldest=(3, 259), package="pulumi"),
         # Pulumi installs the provider whose version is that of the Python package.
@@ -94,8 +94,8 @@ VERSIONS: Final[Mapping[str, PartVersions]] = MappingProxyType(
             title="Python package kubernetes", tested="37.0.1", oldest=(28, 0), package="kubernetes"
         ),
         "urllib3": PartVersions(title="Python package urllib3", tested="2.8.0", oldest=(1, 26), package="urllib3"),
-        "kubernetes": PartVersions(title="Kubernetes", tested="1.34.1", oldest=(1, 25)),
-        "volcano": PartVersions(title="Volcano", tested="1.14.1", oldest=(1, 14)),
+        "kubernetes": PartVersions(title="Kubernetes", tested="1.35.3", oldest=(1, 25)),
+        "volcano": PartVersions(title="Volcano", tested="1.15.1", oldest=(1, 14)),
         "mcad": PartVersions(title="MCAD", tested="1.40.0", oldest=(1, 40)),
         "appwrapper": PartVersions(title="AppWrapper operator", tested="1.2.0", oldest=(1, 2)),
         "scheduler-plugins": PartVersions(title="Scheduler plugins (coscheduling)", tested="0.34.7", oldest=(0, 34)),
@@ -105,7 +105,7 @@ VERSIONS: Final[Mapping[str, PartVersions]] = MappingProxyType(
         "pulumi-language-nodejs": PartVersions(title="Language host for Node.js", tested="3.66.0"),
         "pulumi-language-go": PartVersions(title="Language host for Go", tested="3.66.0"),
         "sdkgen": PartVersions(title="Generator of SDKs (Pulumi's codegen)", tested="3.259.0"),
-        "kwok": PartVersions(title="KWOK", tested="0.7.0"),
+        "kwok": PartVersions(title="KWOK", tested="0.8.0"),
         "coredns": PartVersions(title="CoreDNS", tested="1.13.1"),
         "crane": PartVersions(title="crane", tested="0.22.1"),
         "distribution": PartVersions(title="Distribution", tested="3.1.2"),

@@ -1,6 +1,6 @@
 // Fake nodes, for replicas by the thousand.
 module torchx-pulumi/tools/go/kwok
 
-go 1.24.0
+go 1.26.0
 
-require sigs.k8s.io/kwok v0.7.0
+require sigs.k8s.io/kwok v0.8.0

@@ -1,4 +1,5 @@
-// The default scheduler with coscheduling, of the same Kubernetes as the control plane, so that they share one build.
+// The default scheduler with coscheduling. Its newest release that is served as a module needs Kubernetes 1.34, which the
+// control plane's version allows: a scheduler may be one minor version older.
 module torchx-pulumi/tools/go/scheduler-plugins
 
 go 1.24.0
