@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,14 @@ from tests.e2e.project import eventually
 from tests.e2e.stack_project import StackProject
 from tests.e2e.torchx_cli import BIN, HANDLE, TorchxCli, wait_for_pods
 
+ROOT = Path(__file__).resolve().parents[2]
+
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture
-def busybox(cluster: Any) -> str:
-    if not cluster.images:
-        pytest.skip("the local cluster has no real node: no container can run")
-    return str(cluster.images["busybox"])
-
-
-def shell(lines: list[str], folder: Path, env: dict[str, str]) -> str:
+def shell(lines: list[str], folder: Path, env: dict[str, str], programs: Path = BIN) -> str:
     """Run lines in one shell that ends at the first error, and return what they print."""
-    path = os.pathsep.join([str(BIN), env["PATH"]])
+    path = os.pathsep.join([str(programs), env["PATH"]])
     done = subprocess.run(
         ["bash", "-euc", "\n".join(lines)],
         cwd=folder,
@@ -81,13 +77,13 @@ def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
     tmp_path: Path,
     kubeconfig: Path,
     namespace: str,
-    busybox: str,
+    image: str,
     look: KubernetesCluster,
 ) -> None:
     env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
     example = "pulumi_volcano://torchx/default:echo-k3x9"
     launch, *_ = commands(
-        "README.md", "quick-start", {"queue=default": f"queue=default,namespace={namespace}", "busybox:1.36": busybox}
+        "README.md", "quick-start", {"queue=default": f"queue=default,namespace={namespace}", "busybox:1.36": image}
     )
     found = HANDLE.search(shell([launch], tmp_path, env))
     assert found
@@ -110,7 +106,7 @@ def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
     home.mkdir()
     (home / "plugins").symlink_to(Path(env.get("PULUMI_HOME") or Path.home() / ".pulumi") / "plugins")
     passphrase = Path(env["XDG_STATE_HOME"]) / "torchx-pulumi" / "passphrase"
-    paths = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("sdk", "components", "stacks")]
+    paths = [str(ROOT / folder) for folder in ("sdk", "components", "stacks")]
     mine = {
         **env,
         "PULUMI_HOME": str(home),
@@ -134,14 +130,41 @@ def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
     shell([delete], tmp_path, env)
 
 
-def test_the_stack_program_and_its_outputs(
-    tmp_path: Path, e2e_env: dict[str, str], namespace: str, busybox: str
+@pytest.mark.extended
+def test_the_first_page_leads_from_pip_install_to_a_finished_job(
+    pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str, image: str
 ) -> None:
+    shell([f"uv build --wheel --out-dir {tmp_path} ."], ROOT, pulumi_env)
+    (wheel,) = tmp_path.glob("*.whl")
+    programs = tmp_path / "venv" / "bin"
+    shell([f"{sys.executable} -m venv {programs.parent}"], tmp_path, pulumi_env)
+    env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
+    began = time.monotonic()
+    shell(commands("README.md", "install", {"torchx-pulumi[": f"{wheel}["}), tmp_path, pulumi_env, programs)
+    installed = time.monotonic()
+    doctor, _ = commands("README.md", "doctor")
+    shell([f"{doctor} || true"], tmp_path, env, programs)
+    values = {"queue=default": f"queue=default,namespace={namespace}", "busybox:1.36": image}
+    launch, *_ = commands("README.md", "quick-start", values)
+    found = HANDLE.search(shell([launch], tmp_path, env, programs))
+    assert found
+    example = "pulumi_volcano://torchx/default:echo-k3x9"
+    _, status, log, delete = commands("README.md", "quick-start", {example: found[0]})
+    eventually(lambda: "SUCCEEDED" in shell([status], tmp_path, env, programs), timeout_s=240)
+    assert "hello" in shell([log], tmp_path, env, programs)
+    ended = time.monotonic()
+    shell([delete], tmp_path, env, programs)
+    sys.stdout.write(
+        f"\npip install: {installed - began:.0f} s; from it to the log of the finished job: {ended - installed:.0f} s\n"
+    )
+
+
+def test_the_stack_program_and_its_outputs(tmp_path: Path, e2e_env: dict[str, str], namespace: str, image: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
     StackProject(root, e2e_env, namespace)
     app = root / "examples" / "appdef" / "hello.yaml"
-    app.write_text(app.read_text().replace("busybox:1.36", busybox))
+    app.write_text(app.read_text().replace("busybox:1.36", image))
     init, *configure, preview, up = commands("README.md", "stack-program")
     own = f"pulumi config set --path options.namespace {namespace}"
 
@@ -188,11 +211,10 @@ def test_the_controller(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: 
 
 def test_the_two_commands_are_what_continuous_integration_runs() -> None:
     """`make demo` is run by test_demo.py, and `make test` by .ci/run before these tests."""
-    root = Path(__file__).resolve().parents[2]
     demo, test = (shlex.split(line) for line in commands("README.md", "two-commands"))
-    dry = subprocess.run([*demo, "--dry-run"], cwd=root, text=True, capture_output=True, check=True)
+    dry = subprocess.run([*demo, "--dry-run"], cwd=ROOT, text=True, capture_output=True, check=True)
     assert "-m tools.demo" in dry.stdout
-    assert " ".join(test) in (root / ".ci" / "run").read_text()
+    assert " ".join(test) in (ROOT / ".ci" / "run").read_text()
 
 
 def test_the_command_of_the_images_page_is_planned(
