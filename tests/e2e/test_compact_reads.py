@@ -50,6 +50,12 @@ def read(look: KubernetesCluster, namespace: str, name: str) -> tuple[JobStatus,
     return variant.read_status(seen, datetime.now(timezone.utc)), seen
 
 
+def is_running(look: KubernetesCluster, namespace: str, name: str, replicas: int) -> bool:
+    """Say whether all pods run, and Volcano's controller, which looks at them one by one, has seen it."""
+    status, _ = read(look, namespace, name)
+    return status.state is JobState.RUNNING and status.roles[0].counts == {JobState.RUNNING: replicas}
+
+
 def short(status: JobStatus) -> list[tuple[int, str | None, str, str, str | None]]:
     return [(one.id, one.pod, one.state.value, one.reason.value, one.node) for one in status.replicas]
 
@@ -64,9 +70,7 @@ def test_a_run_of_many_replicas_is_read_and_cancelled(
     assert job is not None
     assert [task["replicas"] for task in job["spec"]["tasks"]] == [1, MANY - 1]
     with get_runner() as runner:
-        eventually(
-            lambda: read(look, world.namespace, name)[0].roles[0].counts == {JobState.RUNNING: MANY}, timeout_s=400
-        )
+        eventually(lambda: is_running(look, world.namespace, name, MANY), timeout_s=400)
         described = runner.status(handle)
         assert described is not None
         assert described.state is specs.AppState.RUNNING
