@@ -261,6 +261,7 @@ def test_a_job_made_by_somebody_else_is_taken_over_on_purpose_only(
     assert "was not created by this stack" in other.preview(fails=True)
     other.job(job_name="mine", **{"import": f"{other.namespace}/mine"})
     other.up()
+    assert changes(other.up()).get("updated") == 1, "the label of the new stack"
     assert other.output("uid") == uid
     for step in (other.refresh, other.up):
         assert changes(step()).keys() == {"unchanged"}
