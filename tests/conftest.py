@@ -51,10 +51,6 @@ LONGEST = (
 )
 """Groups of real tests that take longest; they begin first, so that no worker is left alone with one in the end."""
 
-LEFT_OPEN = "ignore:unclosed <socket.socket:ResourceWarning"
-"""For real tests: a worker runs those of many files, and a socket that one of them left open is found during another
-one, which says nothing about it. In tests without the mark `e2e` an open socket is an error."""
-
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups when its own turn comes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -68,7 +64,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             file = item.path.parent if "contract" in item.path.parts else item.path
             group = "mcad" if item.get_closest_marker("mcad") else file.relative_to(TESTS).as_posix()
             item.add_marker(pytest.mark.xdist_group(group))
-            item.add_marker(pytest.mark.filterwarnings(LEFT_OPEN))
             name = "mcad" if group == "mcad" else file.name
             ranks[item.nodeid] = LONGEST.index(name) if name in LONGEST else len(LONGEST)
     items.sort(key=lambda item: ranks.get(item.nodeid, len(LONGEST)))

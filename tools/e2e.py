@@ -102,9 +102,19 @@ def run_suite(suite: Suite, env: dict[str, str]) -> int:
     ]
     code = next((code for code in codes if code not in (0, NO_TESTS)), min(codes))
     if code == NO_TESTS:
-        say("no test was chosen; those marked extended or counted need `make e2e-extended`")
+        say(why_none(suite, env))
     say(f"with {suite.name}: {'passed' if code == 0 else f'exit code {code}'}, {time.monotonic() - begin:.0f} s")
     return code
+
+
+def why_none(suite: Suite, env: dict[str, str]) -> str:
+    """Return why no test was chosen, and what to do."""
+    if "not extended" in suite.marks:
+        say("no test was chosen; those with the mark extended are:")
+        if pytest(suite.python, env, "-m", "e2e and extended", "--collect-only", *suite.words) == 0:
+            given = " ".join(suite.words)
+            return f"all of them have the mark extended; run them with `make e2e ARGS='--extended {given}'`"
+    return "there is no real test of these names; check the files, and -k if it is given"
 
 
 def pytest(python: Path, env: dict[str, str], *words: str) -> int:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from tools.e2e import Suite, run_suite
 
 GROUPED = """
 import pytest
@@ -26,3 +31,21 @@ def test_a_group_of_tests_runs_on_one_worker(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(workers) == 6, done.stdout
     assert len(set(workers)) == 1
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ("@pytest.mark.e2e @pytest.mark.extended", "run them with `make e2e ARGS='--extended {}'`"),
+        ("", "there is no real test of these names"),
+    ],
+)
+def test_named_tests_of_which_none_is_chosen_are_explained(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], marks: str, expected: str
+) -> None:
+    file = tmp_path / "test_named.py"
+    file.write_text("\n".join(["import pytest", *marks.split(), "def test_one(): pass", ""]))
+    words = (str(file), "-n", "0", "-p", "no:cacheprovider")
+    suite = Suite(name="a test", python=Path(sys.executable), words=words, marks="e2e and not extended")
+    assert run_suite(suite, {**os.environ}) == 5
+    assert expected.format(" ".join(words)) in capfd.readouterr().out

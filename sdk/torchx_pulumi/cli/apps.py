@@ -157,7 +157,6 @@ def log_command(arguments: argparse.Namespace) -> int:
             sys.stdout.write(line if len(targets) == 1 else f"{role}/{replica} {line}")
             if arguments.follow:
                 sys.stdout.flush()
-    sys.stdout.flush()
     return 0
 
 

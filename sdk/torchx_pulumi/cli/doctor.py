@@ -52,7 +52,6 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     values = finding_values(findings)
     text = json.dumps(values, indent=2) if arguments.json else "\n".join(to_lines(findings))
     sys.stdout.write(text + "\n")
-    sys.stdout.flush()
     return 0 if values["ok"] else EXIT_PROBLEM
 
 

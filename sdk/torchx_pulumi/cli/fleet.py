@@ -97,7 +97,6 @@ def fleet_command(arguments: argparse.Namespace) -> int:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
         text = to_table(fleet, width)
     sys.stdout.write(text)
-    sys.stdout.flush()
     return 0
 
 

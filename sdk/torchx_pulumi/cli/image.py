@@ -187,7 +187,6 @@ def _row(name: str, value: str) -> str:
 
 def _print(values: object) -> None:
     sys.stdout.write((values if isinstance(values, str) else json.dumps(values, indent=2)) + "\n")
-    sys.stdout.flush()
 
 
 def _say(text: str) -> None:

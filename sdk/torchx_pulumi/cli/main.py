@@ -40,16 +40,9 @@ def main(argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver]
         make_driver: Makes the engine. None: commands that need one say so.
     """
     try:
-        arguments = _parser().parse_args(argv)
-    except SystemExit as exit_:  # argparse ends the process, which a caller of this function does not expect
-        return exit_.code if isinstance(exit_.code, int) else EXIT_INVALID
-    arguments.make_driver = make_driver or _no_driver
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name may hold a letter that the encoding of the output does not have.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        check_platform()
-        code: int = arguments.command(arguments)
+        code = _run(argv, make_driver or _no_driver)
+        # Otherwise the interpreter writes the rest of the output when it ends, where an error is a traceback.
+        sys.stdout.flush()
     except TorchxPulumiError as error:
         print(f"torchx-pulumi: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_INVALID
@@ -64,6 +57,20 @@ def main(argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver]
         _drop_output()
         print("torchx-pulumi: no space is left on the device that is written to; free some", file=sys.stderr)  # noqa: T201
         return EXIT_INVALID
+    return code
+
+
+def _run(argv: Sequence[str] | None, make_driver: Callable[[], Driver]) -> int:
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as exit_:  # argparse ends the process, which a caller of `main` does not expect
+        return exit_.code if isinstance(exit_.code, int) else EXIT_INVALID
+    arguments.make_driver = make_driver
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name may hold a letter that the encoding of the output does not have.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    check_platform()
+    code: int = arguments.command(arguments)
     return code
 
 
@@ -88,7 +95,6 @@ def render_command(arguments: argparse.Namespace) -> int:
     for warning in plan.warnings:
         print(f"torchx-pulumi: warning: {warning}", file=sys.stderr)  # noqa: T201
     sys.stdout.write(text)
-    sys.stdout.flush()
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import logging
 import os
@@ -148,10 +149,14 @@ class FolderStore(_Files):
             file.write(data)
 
     def paths(self, folder: str) -> list[str]:
-        """Return the sorted paths of all files below a folder, relative to it; empty if it does not exist."""
+        """Return the sorted paths of all files below a folder, relative to it; empty if it does not exist.
+
+        A link to a folder above it is passed over.
+        """
         top = self._root / folder
         found = []
-        for path, _, names in os.walk(top, onerror=_raise_unless_absent, followlinks=True):
+        for path, folders, names in os.walk(top, onerror=_raise_unless_absent, followlinks=True):
+            folders[:] = [name for name in folders if not _leads_up(Path(path) / name)]
             # Those of `replacing` are being written.
             whole = (name for name in names if not (name.startswith(".") and name.endswith(".tmp")))
             found += [(Path(path) / name).relative_to(top).as_posix() for name in whole]
@@ -164,9 +169,16 @@ class FolderStore(_Files):
         """
         found = {}
         for path in self.paths(folder):
-            with contextlib.suppress(*ABSENT):
+            try:
                 stat = (self._root / folder / path).stat()
                 found[path] = f"{stat.st_mtime_ns}.{stat.st_size}.{stat.st_ino}"
+            except ABSENT:
+                continue
+            except OSError as error:
+                # Of a link to itself, its reader says so; the other files are listed.
+                if error.errno != errno.ELOOP:
+                    raise
+                found[path] = ""
         return found
 
     def remove(self, path: str) -> None:
@@ -377,6 +389,11 @@ def _raise_unless_absent(error: OSError) -> None:
     """Raise an error of `os.walk`, unless the folder does not exist."""
     if not isinstance(error, ABSENT):
         raise error
+
+
+def _leads_up(path: Path) -> bool:
+    """Return whether a path is a link to a folder above it, below which all would be found again."""
+    return path.is_symlink() and path.resolve() in {folder.resolve() for folder in path.parents}
 
 
 def _is_true(text: str | None) -> bool:

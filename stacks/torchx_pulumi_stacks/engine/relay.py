@@ -18,7 +18,10 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._target: int | None = None
         self._known = threading.Event()
-        self._open: list[socket.socket] = [self._listener]
+        self._guard = threading.Lock()
+        self._ends: list[socket.socket] = []
+        """Both ends of all connections."""
+        self._is_closed = False
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
 
@@ -35,12 +38,16 @@ class Relay:
     def close(self) -> None:
         """Close all connections and end all threads. May be called again."""
         self._known.set()
-        for each in [*self._open]:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in [*self._threads]:
+        _shut(self._listener)
+        self._listener.close()
+        with self._guard:
+            self._is_closed = True
+            _shut(*self._ends)
+        # Threads that end may have started others, which are at the end of the list.
+        for thread in self._threads:
             thread.join()
+        for end in self._ends:
+            end.close()
 
     def _accept(self) -> None:
         while True:
@@ -48,8 +55,15 @@ class Relay:
                 engine, _ = self._listener.accept()
             except OSError:
                 return
-            self._open.append(engine)
+            self._add(engine)
             self._start(self._connect, engine)
+
+    def _add(self, end: socket.socket) -> None:
+        """Note a connection. It is shut down at once if it was made while the relay was closed."""
+        with self._guard:
+            self._ends.append(end)
+            if self._is_closed:
+                _shut(end)
 
     def _connect(self, engine: socket.socket) -> None:
         self._known.wait()
@@ -58,10 +72,9 @@ class Relay:
         try:
             program = socket.create_connection(("127.0.0.1", self._target))
         except OSError:
-            with contextlib.suppress(OSError):
-                engine.shutdown(socket.SHUT_RDWR)
+            _shut(engine)
             return
-        self._open.append(program)
+        self._add(program)
         self._start(_copy, program, engine)
         _copy(engine, program)
 
@@ -77,6 +90,11 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
         target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while data := source.recv(65536):
             target.sendall(data)
-    for each in (source, target):
+    _shut(source, target)
+
+
+def _shut(*ends: socket.socket) -> None:
+    """End what waits for the sockets, also in other threads."""
+    for end in ends:
         with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+            end.shutdown(socket.SHUT_RDWR)

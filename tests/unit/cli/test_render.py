@@ -112,16 +112,17 @@ def test_reader_that_stops_early_sees_no_traceback(app: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
-def test_a_full_device_is_one_message(app: Path) -> None:
+@pytest.mark.parametrize("words", [["--version"], ["fleet", "--help"], ["fleet"], []], ids=" ".join)
+def test_a_full_device_is_one_message(app: Path, tmp_path: Path, words: list[str]) -> None:
     command = [sys.executable, "-c", "import sys; from torchx_pulumi.cli.main import main; sys.exit(main())"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*command, *render_words(app, "--option", "queue=test")],
+            [*command, *(words or render_words(app, "--option", "queue=test"))],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            env={"PYTHONPATH": ":".join(sys.path)},
+            env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path), "PULUMI_BACKEND_URL": f"file://{tmp_path}"},
         )
     assert done.stderr == "torchx-pulumi: no space is left on the device that is written to; free some\n"
     assert done.returncode == 2

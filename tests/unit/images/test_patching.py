@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
+import socket
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 from torchx_pulumi import images
+from torchx_pulumi.images.building.daemon import Daemon
 from torchx_pulumi.images.patching import ImageBuilder
 from torchx_pulumi.images.plan import ImagePlan
 from torchx_pulumi.images.planning import plan_patch
@@ -449,6 +453,21 @@ def test_what_cannot_be_planned_is_refused(
 def test_without_a_daemon_the_build_says_so(workspace: Path, registry_: KnownRegistry) -> None:
     with pytest.raises(ImageError, match="Docker daemon cannot be reached"):
         ImageBuilder(registry=registry_, report=print).build([plan(workspace, registry_)])
+
+
+def test_a_socket_without_a_daemon_is_said_and_none_is_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind("ended")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/ended")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(ImageError, match=r"cannot be reached \(.*/ended: Connection refused\); start it"):
+            Daemon.connect()
+        gc.collect()
+    assert not caught
 
 
 def test_importing_costs_neither_docker_nor_requests() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from torchx_pulumi.images.registry import import_docker
@@ -43,9 +43,8 @@ class Daemon:
             # Releases of docker-py before 7.2 do not support contexts.
             of_context: Callable[[], DaemonJson] = getattr(docker.ContextAPI, "kwargs_from_context", dict)
             host = os.environ.get("DOCKER_HOST") or str(of_context().get("base_url") or DEFAULT_HOST)
-            if host.startswith("unix://") and not Path(host.removeprefix("unix://")).exists():
-                # The error of docker-py is long, and it leaves a socket open.
-                raise ImageError(_unreachable(f"there is no {host.removeprefix('unix://')}"), retryable=True)
+            if host.startswith("unix://"):
+                _check_socket(host.removeprefix("unix://"))
             return cls(docker.from_env(timeout=TIMEOUT_S))
         except docker.errors.DockerException as error:
             raise ImageError(_unreachable(error), retryable=True) from error
@@ -118,6 +117,17 @@ def is_passing(text: str) -> bool:
     low = text.lower()
     signs = ("eof", "connection reset", "timeout", "toomanyrequests", "429", "500", "502", "503", "504", "broken pipe")
     return any(sign in low for sign in signs)
+
+
+def _check_socket(path: str) -> None:
+    """Raise an error if nothing listens on a socket. That of docker-py is long, and it leaves a socket open."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError as error:
+            absent = isinstance(error, FileNotFoundError)
+            reason = f"there is no {path}" if absent else f"{path}: {error.strerror or error}"
+            raise ImageError(_unreachable(reason), retryable=True) from error
 
 
 def _unreachable(error: object) -> str:

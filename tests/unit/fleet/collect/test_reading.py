@@ -83,6 +83,22 @@ def test_broken_stacks_are_listed_with_why(tmp_path: Path) -> None:
     assert len(fleet(tmp_path).rows) == 1
 
 
+def test_a_link_in_a_circle_hides_no_other_stack(tmp_path: Path) -> None:
+    good = write_stack(tmp_path, "good", checkpoint(output()))
+    for path, target in (
+        (good.with_name("round.json"), "round.json"),
+        (good.with_name("round"), "round"),
+        (good.with_name("up"), ".."),
+        (good.parent.parent / "here", "."),
+    ):
+        path.symlink_to(target)
+    found = fleet(tmp_path)
+    assert [str(row.stack) for row in found.rows] == ["torchx/good"]
+    (broken,) = found.broken
+    assert broken.stack.stack == "round"
+    assert "Too many levels of symbolic links" in broken.why
+
+
 def test_a_stack_without_an_app_is_counted_only(tmp_path: Path) -> None:
     write_stack(tmp_path, "platform", checkpoint(url="x"))
     write_stack(tmp_path, "fresh", {"version": 3, "checkpoint": {"stack": "s", "latest": None}})
