@@ -18,6 +18,7 @@ from torchx_pulumi.doctor import machine
 from torchx_pulumi.doctor.machine import provider_on_path
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.kube.kinds import NAMESPACE
+from torchx_pulumi.model.documentation import page
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.model.versions import VERSIONS, read_version, version_text
@@ -84,7 +85,7 @@ def check_permissions(cluster: Cluster, scope: DoctorScope) -> Finding:
         return problem(
             check,
             f"in namespace {scope.namespace!r} these credentials may not: {', '.join(map(str, needed))}",
-            "ask for a Role with these verbs and resources, and a RoleBinding to it (docs/permissions.md)",
+            f"ask for a Role with these verbs and resources, and a RoleBinding to it: {page('permissions')}",
         )
     found = f"{len(wanted) - len(denied)} of {len(wanted)} in namespace {scope.namespace}"
     lost = "; ".join(f"no {item}: {item.without}" for item in denied)
