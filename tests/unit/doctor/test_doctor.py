@@ -224,6 +224,23 @@ def test_clusters(
     assert finding.resolution or verdict != "problem"
 
 
+class HiddenKinds(FakeCluster):
+    """A cluster whose users may not see which kinds it serves."""
+
+    def serves(self, kind: kinds.Kind) -> bool:
+        path = f"/apis/{kind.group}/{kind.version}"
+        raise ClusterError(f'the cluster forbids it: cannot get path "{path}"', reason="Forbidden")
+
+
+def test_what_these_credentials_may_not_see_is_unknown_and_no_problem(tmp_path: Path) -> None:
+    findings = found(DoctorScope(), seams(tmp_path / "s", HiddenKinds(volcano())))
+    hidden = {name: findings[name] for name in ("volcano", "mcad", "webhooks", "queue", "permissions")}
+    assert {name: finding.verdict.value for name, finding in hidden.items()} == dict.fromkeys(hidden, "skipped")
+    assert all("cannot be looked at: the cluster forbids it" in finding.detail for finding in hidden.values())
+    assert all("a launch may need it as well" in finding.resolution for finding in hidden.values())
+    assert findings["cluster"].verdict is Verdict.OK
+
+
 def test_without_a_cluster_the_machine_is_still_looked_at(tmp_path: Path) -> None:
     def connect() -> FakeCluster:
         raise ClusterError("no kubeconfig")
