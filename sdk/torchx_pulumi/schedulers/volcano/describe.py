@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from torchx_pulumi.model import labels
@@ -283,7 +282,7 @@ def _once(problems: Sequence[Problem]) -> Iterator[Problem]:
     for first, *others in same.values():
         if others:
             count = "1 other task" if len(others) == 1 else f"{len(others)} other tasks"
-            yield replace(first, message=f"{first.message}; so it is in {count}")
+            yield Problem(first.path, f"{first.message}; so it is in {count}")
         else:
             yield first
 
