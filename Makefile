@@ -83,7 +83,7 @@ matrix: $(SYNCED) ## The table of docs/tested-versions.md, version by version; b
 
 schema: $(SYNCED) ## Write what is made of code again: components, schemas, tables of options and reasons
 	@$(VENV)/python -m tools.components
-	@$(VENV)/python -m torchx_pulumi_components.plugin --schema > components/.schema.json
+	@$(VENV)/python -m tools.package_schema > components/.schema.json
 	@mv components/.schema.json components/schema.json
 	@$(VENV)/python -m tools.output_schema > sdk/torchx_pulumi/outputs/.schema.json
 	@mv sdk/torchx_pulumi/outputs/.schema.json sdk/torchx_pulumi/outputs/schema.json

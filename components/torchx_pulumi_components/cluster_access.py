@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.util import find_spec
 from typing import Any
 
 import pulumi
@@ -68,11 +67,6 @@ def connect(
         return None, (
             "with a provider of your own, and neither kubeconfig nor kube_context set, nothing is read from the "
             "cluster: the last run is taken as of the last refresh"
-        )
-    if find_spec("urllib3") is None:
-        return None, (
-            "the package urllib3 is not installed (pip install 'torchx-pulumi[kubernetes]'), so nothing is read "
-            "from the cluster: the last run is taken as of the last refresh"
         )
     config = pulumi.Config("kubernetes")
     access = (kubeconfig or config.get("kubeconfig"), context or config.get("context"))

@@ -227,7 +227,7 @@ class Construction:
             marked = mark_plan(self.leaves, launch, args, changed, other)
         self.plan, self.app = launch.plan, state.app
         self.decided.set_result(None)
-        self._log(launch, why_not)
+        self._log(launch, marked, why_not)
         if planner.cluster is None and (advice := import_advice(self.name, launch, state)):
             pulumi.log.warn(self.leaves.hide(advice), self.component)
         await self._register(launch, marked, state, cluster, own_provider=own_provider)
@@ -341,7 +341,7 @@ class Construction:
         except InvalidJobError:
             return None
 
-    def _log(self, launch: Launch, why_not: str) -> None:
+    def _log(self, launch: Launch, marked: MarkedPlan, why_not: str) -> None:
         component, leaves = self.component, self.leaves
         if launch.decision.message:
             pulumi.log.info(leaves.hide(launch.decision.message), component)
@@ -351,7 +351,7 @@ class Construction:
         if why_not:
             pulumi.log.info(why_not, component)
         for warning in launch.warnings:
-            pulumi.log.warn(leaves.hide(warning), component)
+            pulumi.log.warn(leaves.hide(marked.warning(warning)), component)
         shown = [path_of(place) for place in leaves.secret_places if _names_objects(place)]
         if shown:
             pulumi.log.warn(

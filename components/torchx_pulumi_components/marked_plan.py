@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pulumi
 from torchx_pulumi.model.errors import InvalidJobError
+from torchx_pulumi.model.redaction import HIDDEN
 from torchx_pulumi.runs.registration import Registration, prepare
 from torchx_pulumi.schedulers import variant_of
 
 from torchx_pulumi_components.input_resolution import Leaves, another, with_leaves
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.read_args import ParsedArgs
+
+_NUMBER = re.compile(r"(?<![\w.\[])\d+(?:\.\d+)?(?![\w\]])")
+"""Not an index, and not a part of a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,17 @@ class MarkedPlan:
             return _mark_object(value, changed, other, blind=blind)
         items = zip(value, changed or [None] * len(value), other, strict=True)
         return [_mark_object(*item, blind=blind) for item in items]
+
+    def warning(self, text: str) -> str:
+        """Return a warning without its numbers if they may be made of a secret: other secrets give another warning.
+
+        A secret number is too short to be searched for, and a warning may have one that is computed from it.
+        """
+        is_planned = text in self.registration.plan.warnings
+        same = self.registration if not self.leaves.secret_places else self.changed
+        if not is_planned or (same is not None and text in same.plan.warnings):
+            return text
+        return _NUMBER.sub(HIDDEN, text)
 
     @staticmethod
     def _built(build: Callable[[Registration], Any], registration: Registration | None) -> Any:

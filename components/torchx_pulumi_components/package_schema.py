@@ -10,10 +10,11 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from enum import Enum
-from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.model.documentation import project_urls
 from torchx_pulumi.model.launch_options import ProgramOptions
 from torchx_pulumi.model.options import is_table, rows_of
 from torchx_pulumi.planning.typed_reader import camel_case
@@ -30,23 +31,29 @@ SECRETS = frozenset({"kubeconfig", "buildArgs"})
 """Inputs that hold credentials in every program: generated SDKs encrypt them. Which other inputs are secret only a
 program knows; a component marks the outputs that depend on one, so the schema marks none."""
 
-_CHECKED_IN = Path(__file__).resolve().parents[1] / "schema.json"
+_CHECKED_IN = Path(__file__).resolve().parents[2] / "components" / "schema.json"
+"""In a checkout."""
+
 _EXAMPLES = Path(__file__).with_name("examples")
 _PARTS = ("resources", "types", "dependencies")
 """Parts of a schema that are inferred. All others are facts of the package."""
 
 
 def package_facts() -> dict[str, Any]:
-    """Return what the schema says of the package itself, its version among it, from the metadata of the wheel.
+    """Return what the schema says of the package itself, its version among it.
 
-    A checkout that is not installed has no metadata; its facts are those that `make schema` wrote last.
+    In a checkout, `make schema` wrote it; what is installed may be another version. A wheel has its own metadata.
     """
-    try:
-        found = metadata("torchx-pulumi")
-    except PackageNotFoundError:
-        written = json.loads(_CHECKED_IN.read_text())
-        return {key: value for key, value in written.items() if key not in _PARTS}
-    urls = dict(line.split(", ", 1) for line in found.get_all("Project-URL", []))
+    if not _CHECKED_IN.exists():
+        return installed_facts()
+    written = json.loads(_CHECKED_IN.read_text(encoding="utf-8"))
+    return {key: value for key, value in written.items() if key not in _PARTS}
+
+
+def installed_facts() -> dict[str, Any]:
+    """Return the facts of the installed package, from its metadata."""
+    found = metadata("torchx-pulumi")
+    urls = project_urls(found)
     repository = urls["Repository"]
     address = repository.removeprefix("https://")
     _, owner, _ = address.split("/")

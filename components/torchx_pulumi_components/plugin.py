@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,18 +59,22 @@ async def _urn_of(result: ConstructResult, jobs: ProgramJobs) -> str:
     return str(await pulumi.Output.from_input(result.urn).future())
 
 
-def provider() -> TorchxProvider:
-    """Return the provider, with the schema of the package."""
-    facts = package_facts()
+def provider(facts: Mapping[str, Any] | None = None) -> TorchxProvider:
+    """Return the provider, with the schema of the package.
+
+    Args:
+        facts: What the schema says of the package. None: its `package_facts`.
+    """
+    facts = package_facts() if facts is None else facts
     jobs = [component_of(name) for name in component_schedulers()]
     made = TorchxProvider([*jobs, PatchedImage], NAME, version=facts["version"])
     made.schema = json.dumps(package_schema(json.loads(made.schema or "{}"), facts))
     return made
 
 
-def schema() -> dict[str, Any]:
-    """Return the package's schema."""
-    found: dict[str, Any] = json.loads(provider().schema or "{}")
+def schema(facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the package's schema, with the facts of `provider`."""
+    found: dict[str, Any] = json.loads(provider(facts).schema or "{}")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from email.message import Message
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,29 @@ SCHEMA = Path(__file__).resolve().parents[2] / "components" / "schema.json"
 
 
 def test_the_schema_that_is_checked_in_is_the_one_of_the_code() -> None:
-    assert json.loads(SCHEMA.read_text()) == schema(), "run `make schema` and read the diff"
+    found = schema(package_schema.installed_facts())
+    assert json.loads(SCHEMA.read_text()) == found, "run `make schema` and read the diff"
 
 
-def test_a_checkout_that_is_not_installed_serves_the_same_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_installed(name: str) -> Any:
-        raise PackageNotFoundError(name)
+@pytest.mark.parametrize("installed", [None, "0.1.0"])
+def test_a_checkout_serves_its_own_schema_whatever_is_installed(
+    installed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(name: str) -> Any:
+        if installed is None:
+            raise PackageNotFoundError(name)
+        metadata = Message()
+        metadata["Version"] = installed
+        return metadata
 
-    monkeypatch.setattr(package_schema, "metadata", not_installed)
+    monkeypatch.setattr(package_schema, "metadata", found)
     assert json.loads(SCHEMA.read_text()) == schema()
+    assert provider().version == json.loads(SCHEMA.read_text())["version"]
+
+
+def test_a_wheel_serves_the_facts_of_its_metadata(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(package_schema, "_CHECKED_IN", tmp_path / "absent")
+    assert package_schema.package_facts() == package_schema.installed_facts()
 
 
 def test_the_addresses_of_the_schema_are_made_of_the_repository() -> None:

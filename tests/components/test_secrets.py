@@ -412,6 +412,26 @@ def test_a_short_secret_is_hidden_by_its_place(engine: Any, value: Any) -> None:
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.parametrize("kind", ["volcano", "mcad"])
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_warning_has_no_number_that_is_made_of_a_secret(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, kind: str, secret: bool
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: said.append(text))
+    given = {"queue": "default"} if kind == "volcano" else {}
+    retries = [pulumi.Output.secret(count) if secret else count for count in (37, 41)]
+    roles = [
+        {"name": name, "image": "app:1", "entrypoint": "python", "max_retries": count}
+        for name, count in zip("ab", retries, strict=True)
+    ]
+    engine.run(lambda: COMPONENTS[kind][0]("train", {**given, "roles": roles}))
+    numbers = [number for number in ("36", "37", "41") if any(number in text for text in said)]
+    assert numbers == ([] if secret else ["36", "37", "41"] if kind == "volcano" else ["37", "41"])
+    assert any("max_retries [secret]: " in text for text in said) is secret
+    assert any(text.startswith("roles differ in max_retries (a: ") for text in said)
+
+
 def test_a_secret_that_a_message_cuts_is_hidden(engine: Any) -> None:
     given = volcano()
     given["roles"][0]["tolerations"][0]["effect"] = pulumi.Output.secret("hunter22-" * 20)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx.specs import BindMount, VolumeMount
+from torchx.specs import BindMount, Resource, VolumeMount
 from torchx_pulumi.cli.main import EXIT_INVALID, main
 from torchx_pulumi.inputs.appfile import read_app_file
 from torchx_pulumi.inputs.rendering import render_app
@@ -127,6 +127,55 @@ def test_more_of_a_mount_or_port_than_an_app_can_say_is_refused(
         describe_job(live)
     (problem,) = caught.value.problems
     assert problem.path == f"spec.tasks[0].template.spec.containers[0].{field}"
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("limits", "ephemeral-storage", "10Gi"),
+        ("requests", "ephemeral-storage", "10Gi"),
+        ("requests", "vpc.amazonaws.com/efa", "1"),
+        ("limits", "memory", "1Gi"),
+        ("requests", "cpu", "1m"),
+        ("limits", "cpu", None),
+        ("requests", "memory", None),
+    ],
+)
+def test_a_resource_that_no_app_can_say_is_named_where_it_is(
+    part: str, name: str, value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = {"num_replicas": 2, "resource": Resource(cpu=2, gpu=1, memMB=4000)}
+    live = stored(torchx_manifest(Case(several(role)), "app-x1", monkeypatch))
+    assert describe_job(live)[0]["roles"][0]["resource"] == {"cpu": 2, "gpu": 1, "memory_mb": 4000, "devices": {}}
+    resources = live["spec"]["tasks"][1]["template"]["spec"]["containers"][0]["resources"]
+    resources[part] = {key: text for key, text in {**resources[part], name: value}.items() if text is not None}
+    with pytest.raises(InvalidJobError) as caught:
+        describe_job(live)
+    where = "spec.tasks[1].template.spec.containers[0].resources"
+    # Without a limit, it is the request that no app can say.
+    expected = f"{where}.requests.cpu" if (part, value) == ("limits", None) else f"{where}.{part}.{name}"
+    assert expected in [problem.path for problem in caught.value.problems]
+    others = {problem.path for problem in caught.value.problems} - {expected}
+    assert others <= {"spec.tasks[0]", f"{where}.requests.{name}"}
+
+
+def test_a_claim_of_a_device_is_not_lost(live: dict[str, Any]) -> None:
+    live["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    with pytest.raises(InvalidJobError, match=r"spec\.tasks\[0\].*containers\[0\]\.resources\.claims: is a field"):
+        describe_job(live)
+
+
+def test_what_many_tasks_have_is_said_once(live: dict[str, Any]) -> None:
+    for task in live["spec"]["tasks"][1:]:
+        task["template"]["spec"]["containers"][0]["workingDir"] = "/w"
+    live["spec"]["tasks"][2]["dependsOn"] = {"name": ["b-0"]}
+    with pytest.raises(InvalidJobError) as caught:
+        describe_job(live)
+    said = "is a field that an app cannot describe"
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"spec.tasks[1].template.spec.containers[0].workingDir: {said}; so it is in 2 other tasks",
+        f"spec.tasks[2].dependsOn: {said}",
+    ]
 
 
 @pytest.mark.parametrize(

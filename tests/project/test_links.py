@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -51,6 +52,27 @@ def test_pages_are_short() -> None:
 def test_every_page_is_in_the_index_of_its_folder() -> None:
     pages = [page for page in PAGES if ROOT / "docs" in page.parents and page.name != "README.md"]
     assert [page.name for page in pages if f"({page.name})" not in (page.parent / "README.md").read_text()] == []
+
+
+def test_the_product_names_pages_by_their_addresses() -> None:
+    """A user of the wheel has no folder `docs`."""
+    modules = [path for folder in ("sdk", "components", "stacks") for path in (ROOT / folder).rglob("*.py")]
+    named, paths = set(), []
+    for path in modules:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                paths += [(path.name, found) for found in re.findall(r"docs/[\w-]+\.md", node.value)]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "page":
+                named |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+    assert paths == []
+    assert {"permissions", "tested-versions", "live-state"} <= named
+    assert [name for name in named if not (ROOT / "docs" / f"{name}.md").exists()] == []
+    schemas = [
+        (ROOT / name).read_text() for name in ("components/schema.json", "sdk/torchx_pulumi/outputs/schema.json")
+    ]
+    assert [found for text in schemas for found in re.findall(r"docs/[\w-]+\.md", text)] == []
 
 
 GENERATED = {"__main__.py", "my-train.py", "train.py"}

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.errors import Problem, invalid_arguments, invalid_job
 
 if TYPE_CHECKING:
     from torchx_pulumi.model.app_entry import StackRef
@@ -31,7 +31,8 @@ def program_command(arguments: argparse.Namespace) -> int:
     """Write the project and say what to do in it.
 
     Raises:
-        InvalidJobError: The app does not exist or cannot be described, or a file of the project exists.
+        InvalidJobError: The folder has no name, the app does not exist or cannot be described, or a file of the project
+            exists.
         DeployError: The file of the passphrase cannot be made or read.
         ClusterError: The cluster of a job of TorchX's own scheduler cannot be read.
     """
@@ -41,6 +42,8 @@ def program_command(arguments: argparse.Namespace) -> int:
     from torchx_pulumi.schedulers.registry import find_backend
     from torchx_pulumi.stack_state.cli import default_passphrase_file
 
+    if not arguments.to.strip():
+        raise invalid_arguments(Problem("--to", "is empty; name a folder, or `.` for the current one"))
     handle = read_handle(arguments.handle, torchx=True)
     app_id = handle.app_id
     is_new = arguments.handle.partition(":")[0] == find_backend(handle.scheduler).torchx_scheduler

@@ -11,6 +11,7 @@ from torchx_pulumi.controller.settings import ControllerSettings, RetentionSetti
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.log_archive import check_archive_url, open_archive
+from torchx_pulumi.model.documentation import page
 from torchx_pulumi.model.errors import BackendAbsentError, ClusterError, Problem, TorchxPulumiError
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
@@ -23,11 +24,6 @@ from torchx_pulumi.storage.files import os_error_reason
 
 WRITABLE = "file://, s3://, gs:// and azblob://"
 """Backends whose stacks are written without the engine."""
-
-ONLY_SHOWN = (
-    "the controller cannot write its stacks, which only the Pulumi CLI can; give --listen [HOST:]PORT, and page, API "
-    "and metrics show how their jobs stand now (docs/live-state.md)"
-)
 
 SMALLEST_LIMIT = 64 << 10
 """Fewest bytes of a log that may be asked for."""
@@ -174,7 +170,7 @@ def check_permissions(name: str, cluster: Cluster, namespaces: Sequence[str]) ->
         return []
     if not missing:
         return []
-    text = f"no permission in {name} to {', to '.join(missing)}; docs/permissions.md has the rules"
+    text = f"no permission in {name} to {', to '.join(missing)}; {page('permissions')} has the rules"
     return [Problem("--forget-after", text)]
 
 
@@ -259,7 +255,11 @@ def _check_backends(backends: Sequence[str], *, pages: bool) -> list[Problem]:
             continue
         if stacks.only_cli_writes and (stacks.notice or not pages):
             # Those with a notice can be written as soon as its advice is followed.
-            advice = f"{ONLY_SHOWN}; or name a backend that it writes: {WRITABLE}"
+            advice = (
+                "the controller cannot write its stacks, which only the Pulumi CLI can; give --listen [HOST:]PORT, and "
+                f"page, API and metrics show how their jobs stand now ({page('live-state')}); or name a backend that "
+                f"it writes: {WRITABLE}"
+            )
             problems.append(Problem(option, stacks.notice or advice))
             continue
         try:

@@ -25,6 +25,7 @@ from torchx_pulumi.controller.stack_apps import TrackedApp, read_stack_apps
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
 from torchx_pulumi.model.app_entry import RunEntry, Stage
+from torchx_pulumi.model.documentation import page
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, mapping_at, text_at, time_at
 from torchx_pulumi.model.options import Manifest
@@ -218,7 +219,7 @@ class Retention:
             work.why = str(error)
             # The watch reports a cluster that is away.
             if isinstance(error, ClusterError) and not error.retryable and error.reason != "Conflict":
-                work.why, problem = f"{error}; docs/permissions.md has what it takes", f"forget in {error.reason}"
+                work.why, problem = f"{error}; {page('permissions')} has what it takes", f"forget in {error.reason}"
                 work.hindered = HINDRANCES_SHOWN
         except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
             work.why, again_s = f"{type(error).__name__}: {error}; please report this error", self.settings.stays_s

@@ -18,6 +18,7 @@ from torchx_pulumi.doctor import machine
 from torchx_pulumi.doctor.machine import provider_on_path
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.kube.kinds import NAMESPACE
+from torchx_pulumi.model.documentation import page
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.model.versions import VERSIONS, read_version, version_text
@@ -84,7 +85,7 @@ def check_permissions(cluster: Cluster, scope: DoctorScope) -> Finding:
         return problem(
             check,
             f"in namespace {scope.namespace!r} these credentials may not: {', '.join(map(str, needed))}",
-            "ask for a Role with these verbs and resources, and a RoleBinding to it (docs/permissions.md)",
+            f"ask for a Role with these verbs and resources, and a RoleBinding to it: {page('permissions')}",
         )
     found = f"{len(wanted) - len(denied)} of {len(wanted)} in namespace {scope.namespace}"
     lost = "; ".join(f"no {item}: {item.without}" for item in denied)
@@ -194,6 +195,13 @@ def examine(scope: DoctorScope, clients: DoctorClients, *, limit_s: float = LIMI
     return run_all([*checks, *((name, partial(check, cluster, scope)) for name, check in wanted)], limit_s)
 
 
+def _unseen(name: str, error: TorchxPulumiError) -> Finding | None:
+    """Return the finding of a check that these credentials do not allow, or None if the error is another one."""
+    if isinstance(error, ClusterError) and error.reason == "Forbidden":
+        return skipped(name, f"cannot be looked at: {error}", f"a launch may need it as well: {page('permissions')}")
+    return None
+
+
 def run_all(checks: Sequence[tuple[str, Check]], limit_s: float) -> list[Finding]:
     """Run checks at the same time and return their findings in order."""
     found: dict[str, Finding] = {}
@@ -202,7 +210,7 @@ def run_all(checks: Sequence[tuple[str, Check]], limit_s: float) -> list[Finding
         try:
             found[name] = check()
         except TorchxPulumiError as error:
-            found[name] = problem(name, str(error), "see the text")
+            found[name] = _unseen(name, error) or problem(name, str(error), "see the text")
         except Exception as error:  # noqa: BLE001 - an error of one check must not hide the findings of the others
             found[name] = problem(name, f"the check failed: {type(error).__name__}: {error}", "report this")
 

@@ -17,6 +17,7 @@ from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects, Key, 
 from torchx_pulumi.kube.kinds import EVENT, Kind
 from torchx_pulumi.kube.protocol import EXPIRED, Cluster, Selector, WatchEvents
 from torchx_pulumi.kube.trimming import trim
+from torchx_pulumi.model.documentation import page
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
@@ -109,7 +110,7 @@ class Outages:
         if error.reason == "Forbidden":
             text = (
                 f"no permission to list and watch {watch.place} at {self._where}: its changes are not noticed by "
-                "themselves; it is read where that is allowed, at most every 30 s (docs/permissions.md)"
+                f"themselves; it is read where that is allowed, at most every 30 s ({page('permissions')})"
             )
             if self._begins(watch.place, watch, text):
                 logger.warning("%s", text)

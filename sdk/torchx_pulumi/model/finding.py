@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from torchx_pulumi.model.documentation import page
+
 
 class Verdict(str, Enum):
     """Result of a check."""
@@ -52,7 +54,7 @@ def ok(check: str, detail: str, warning: str | None = None) -> Finding:
     """
     if warning is None:
         return Finding(check=check, verdict=Verdict.OK, detail=detail)
-    advice = "if a launch fails, use a version of docs/tested-versions.md"
+    advice = f"if a launch fails, use a version of {page('tested-versions')}"
     return Finding(check=check, verdict=Verdict.OK, detail=f"{detail}; {warning}", resolution=advice)
 
 

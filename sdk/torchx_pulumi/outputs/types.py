@@ -86,7 +86,7 @@ class ObservedCondition(TypedDict):
     status: str
     """True, False or Unknown."""
     reason: str
-    """One word that never changes; docs/diagnosis.md lists them."""
+    """One word that never changes; the page Diagnosis of the documentation lists them."""
     message: str
     """Details. Empty: there are none."""
     since: str | None
@@ -108,7 +108,7 @@ class ObservedDiagnosis(TypedDict):
     """One cause for which the job does not run, or did not succeed."""
 
     reason: str
-    """One word that never changes; docs/diagnosis.md lists them."""
+    """One word that never changes; the page Diagnosis of the documentation lists them."""
     summary: str
     """What is wrong, in one line."""
     detail: str
@@ -138,7 +138,7 @@ class ObservedReplica(ReplicaTimes):
     state: str
     """State, by the names of TorchX's AppState."""
     reason: str
-    """One word that never changes; docs/diagnosis.md lists them."""
+    """One word that never changes; the page Diagnosis of the documentation lists them."""
     message: str
     """Details, at most 400 characters."""
     exit_code: int | None
@@ -188,7 +188,7 @@ class Observed(ObservedObjectUid, OmittedRoles):
     phase: str | None
     """The scheduler's own word for the state. Null: it has none yet."""
     reason: str
-    """One word that never changes; docs/diagnosis.md lists them."""
+    """One word that never changes; the page Diagnosis of the documentation lists them."""
     message: str
     """Details, those of the first diagnosis where there is one; at most 2,000 characters."""
     diagnoses: list[ObservedDiagnosis]

@@ -72,6 +72,15 @@ def is_qualified_name(text: str) -> bool:
     return len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None
 
 
+def is_device_name(text: str) -> bool:
+    """Return whether a text can name a device of a resource: CPU, memory and storage have no domain.
+
+    >>> is_device_name("vpc.amazonaws.com/efa"), is_device_name("hugepages-2Mi"), is_device_name("ephemeral-storage")
+    (True, True, False)
+    """
+    return is_qualified_name(text) and ("/" in text or text.startswith("hugepages-"))
+
+
 def is_port_name(text: str) -> bool:
     """Return whether a text can name a container port.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from torchx_pulumi.kube import Reader
 from torchx_pulumi.kube.kinds import Kind
@@ -14,6 +15,9 @@ from torchx_pulumi.model.versions import VERSIONS, read_version
 DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 """Not among the kinds of `kube`: no job has one."""
 
+_RELEASE: Final = re.compile(r"v\d+\.\d+\.\d+(-.+)?")
+"""Tags of releases of Volcano, MCAD and the AppWrapper operator. Numbers in others are dates, builds or commits."""
+
 
 def installed(check: str, detail: str, part: str, tag: str | None) -> Finding:
     """Return the finding of an installed scheduler: its version, and a warning if that is outside the supported range.
@@ -22,12 +26,15 @@ def installed(check: str, detail: str, part: str, tag: str | None) -> Finding:
         check: Name of the check.
         detail: What else was seen.
         part: Name of the scheduler in the table of versions.
-        tag: Tag of its image. None, or one without a version: nothing is said about the version.
+        tag: Tag of its image. None: it cannot be seen, and nothing is said about the version.
     """
-    version = read_version(tag or "")
-    if version is None:
+    known = VERSIONS[part]
+    if tag is None:
         return ok(check, detail)
-    return ok(check, f"{detail}; {VERSIONS[part].title} {tag}", VERSIONS[part].warning(version))
+    version = read_version(tag) if _RELEASE.fullmatch(tag) else None
+    if version is None:
+        return ok(check, f"{detail}; {known.title} of unknown version, with the image tag {tag}")
+    return ok(check, f"{detail}; {known.title} {tag}", known.warning(version))
 
 
 def deployed_tag(cluster: Reader, namespace: str, image: str) -> str | None:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from torchx_pulumi.kube import Reader
 from torchx_pulumi.kube.kinds import EVENT, NAMESPACE, NODE, POD, Kind
+from torchx_pulumi.model.documentation import page
 from torchx_pulumi.model.errors import ClusterError
 
 logger = logging.getLogger(__name__)
@@ -139,5 +140,5 @@ def if_permitted(
         known.told.add(key)
     if is_new:
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
-        logger.warning("no permission to %s %s: %s (docs/permissions.md)", permission, where, permission.without)
+        logger.warning("no permission to %s %s: %s (%s)", permission, where, permission.without, page("permissions"))
     return None

@@ -141,7 +141,12 @@ def deployment(namespace: str, image: str) -> dict[str, Any]:
         ("volcano-system", "docker.io/volcanosh/vc-controller-manager:v1.14.1", "volcano", "; Volcano v1.14.1"),
         ("volcano-system", "r:5000/vc-controller-manager:v1.99.0@sha256:ab", "volcano", "Volcano 1.99 is newer than"),
         ("volcano-system", "volcanosh/vc-controller-manager:v1.2.0", "volcano", "Volcano 1.2 is older than"),
-        ("volcano-system", "volcanosh/vc-controller-manager:latest", "volcano", ""),
+        ("volcano-system", "r:5000/vc-controller-manager:v1.14.1-arm64", "volcano", "; Volcano v1.14.1-arm64"),
+        ("volcano-system", "volcanosh/vc-controller-manager:latest", "volcano", "unknown version, with the image tag"),
+        ("volcano-system", "r:5000/vc-controller-manager:20260101.1", "volcano", "unknown version"),
+        ("volcano-system", "r:5000/vc-controller-manager:main-7.2024", "volcano", "unknown version"),
+        ("volcano-system", "r:5000/vc-controller-manager:v2026.1", "volcano", "unknown version"),
+        ("volcano-system", "r:5000/vc-controller-manager:build-v1.99.0", "volcano", "unknown version"),
         ("elsewhere", "volcanosh/vc-controller-manager:v1.14.1", "volcano", ""),
         ("appwrapper-system", "quay.io/ibm/appwrapper:v1.2.0", "mcad", "; AppWrapper operator v1.2.0"),
     ],
@@ -217,6 +222,23 @@ def test_clusters(
     assert finding.verdict.value == verdict
     assert said in finding.detail
     assert finding.resolution or verdict != "problem"
+
+
+class HiddenKinds(FakeCluster):
+    """A cluster whose users may not see which kinds it serves."""
+
+    def serves(self, kind: kinds.Kind) -> bool:
+        path = f"/apis/{kind.group}/{kind.version}"
+        raise ClusterError(f'the cluster forbids it: cannot get path "{path}"', reason="Forbidden")
+
+
+def test_what_these_credentials_may_not_see_is_unknown_and_no_problem(tmp_path: Path) -> None:
+    findings = found(DoctorScope(), seams(tmp_path / "s", HiddenKinds(volcano())))
+    hidden = {name: findings[name] for name in ("volcano", "mcad", "webhooks", "queue", "permissions")}
+    assert {name: finding.verdict.value for name, finding in hidden.items()} == dict.fromkeys(hidden, "skipped")
+    assert all("cannot be looked at: the cluster forbids it" in finding.detail for finding in hidden.values())
+    assert all("a launch may need it as well" in finding.resolution for finding in hidden.values())
+    assert findings["cluster"].verdict is Verdict.OK
 
 
 def test_without_a_cluster_the_machine_is_still_looked_at(tmp_path: Path) -> None:

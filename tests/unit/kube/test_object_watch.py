@@ -15,6 +15,7 @@ from torchx_pulumi.kube import Change, WatchedCluster, kinds, object_watch
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.object_watch import ObjectWatch, Outages, WatchTiming
 from torchx_pulumi.kube.protocol import EXPIRED
+from torchx_pulumi.model.documentation import page
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.testing import FakeCluster
 
@@ -152,7 +153,7 @@ def test_a_missing_permission_is_one_line_and_the_other_kinds_work(verb: str, ca
         assert line.startswith(
             "no permission to list and watch services in all namespaces at the cluster at https://fake"
         )
-        assert line.endswith("at most every 30 s (docs/permissions.md)")
+        assert line.endswith(f"at most every 30 s ({page('permissions')})")
         assert watched.cluster.problems() == (line,)
         pods, services = watched.cluster.watches
         assert (pods.lag_s, services.is_served) == (0.0, True)

@@ -119,6 +119,20 @@ def test_the_command_writes_the_project_once(
     assert main(words) == EXIT_INVALID
 
 
+@pytest.mark.parametrize("folder", ["", " "])
+def test_a_folder_without_a_name_is_not_the_current_one(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    RunIndex().add(ENTRY)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert main(["program", "pulumi_volcano://s/ml:train-x1", "--to", folder]) == EXIT_INVALID
+    assert "--to: is empty; name a folder, or `.` for the current one" in capsys.readouterr().err
+    assert list(here.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "handle", ["train", "pulumi_volcano://s/train", "kubernetes_mcad://s/ml:train", "pulumi_mcad://x"]
 )

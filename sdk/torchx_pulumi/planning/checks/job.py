@@ -172,7 +172,7 @@ def _check_resource(path: str, resource: ResourceSpec) -> Iterator[Problem]:
         yield Problem(f"{path}.gpu", f"{amount(resource.gpu)}, must be a whole number, or unset")
     for name, count in resource.devices.items():
         where = f"{path}.devices[{shown(name)}]"
-        if not names.is_qualified_name(name) or not ("/" in name or name.startswith("hugepages-")):
+        if not names.is_device_name(name):
             yield Problem(where, "must be the name of a device, like vpc.amazonaws.com/efa")
         if count < 0:
             yield Problem(where, f"{amount(count)}, must be a count, 0 or more")

@@ -168,10 +168,9 @@ def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
     least = min((count for count in retries.values() if count > 0), default=0)
     found = []
     if least:
-        times = {0: "not once", 1: "once"}.get(least - 1, f"{least - 1} times")
         found.append(
-            f"max_retries {least}: Volcano counts the first failure as well, so the job is restarted "
-            f"{times} and then Failed; retries are counted over the whole job"
+            f"max_retries {least}: Volcano counts the first failure as well, so the number of restarts before the job "
+            f"is Failed is {least - 1}; retries are counted over the whole job"
         )
     if least and len(set(retries.values())) > 1:
         listed = ", ".join(f"{name}: {count}" for name, count in retries.items())

@@ -6,6 +6,7 @@ Arguments and environment have their macros again where replicas differ by them.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
@@ -15,7 +16,8 @@ from torchx_pulumi.model.job_spec import ResourceSpec
 from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Observed, rows_of
 from torchx_pulumi.planning.macros import FIELD_PATH, IMAGE_ENV, RANK0_HOST_ENV, substitute
-from torchx_pulumi.planning.quantities import requests
+from torchx_pulumi.planning.names import is_device_name
+from torchx_pulumi.planning.quantities import limits, requests
 from torchx_pulumi.schedulers.diagnosis.nodes import amount
 from torchx_pulumi.schedulers.pods.template import SHM, SHM_PATH
 from torchx_pulumi.schedulers.volcano.job import RETRY_POLICIES
@@ -38,6 +40,10 @@ OPTIONS: Final = {
 
 MOUNT_FIELDS: Final = frozenset({"name", "mountPath", "readOnly"})
 """Fields of a mount that an app can say."""
+
+NOT_SAID: Final = "is a field that an app cannot describe"
+LIMIT: Final = "is not a whole number of millicores, MB (10^6 bytes) or devices"
+REQUEST: Final = "is not the limit less the amount reserved for the node, which is the same in all tasks"
 
 Fields = MutableMapping[str, Any]
 """Fields of an object, which are taken out as they are read: what is left cannot be described."""
@@ -73,13 +79,7 @@ def describe_job(job: Observed) -> tuple[dict[str, Any], dict[str, Any]]:
     options["namespace"] = text_at(job, "metadata", "namespace")
     reserved = {**usual, **options}
     for replica in (replica for replicas in roles for replica in replicas):
-        wanted = requests(
-            ResourceSpec(**replica["resource"]),
-            reserved_cpu_milli=reserved["reserved_millicpu"],
-            reserved_memory_mb=reserved["reserved_memmb"],
-        )
-        if _amounts(wanted) != replica.pop("requests"):
-            problems.append(Problem(f"{replica['path']}.template", "requests another share of its limits than others"))
+        problems += _check_amounts(replica, reserved)
     rank0 = f"VC_{roles[0][0]['task'].removesuffix('-0').upper()}_0_HOSTS"
     # In the first replica of the first role, TorchX names rank 0 by another variable.
     hosts = [[rank0] * len(replicas) for replicas in roles]
@@ -87,7 +87,7 @@ def describe_job(job: Observed) -> tuple[dict[str, Any], dict[str, Any]]:
     read = [_read_role(replicas, names, problems) for replicas, names in zip(roles, hosts, strict=True)]
     app = {"name": roles[0][0]["app"], "roles": read}
     if problems:
-        raise invalid_job(job_name, problems)
+        raise invalid_job(job_name, [*_once(problems)])
     return app, options
 
 
@@ -100,7 +100,7 @@ def _read_replica(task: Fields, path: str, options: Fields, problems: list[Probl
     image, command = container.pop("image"), container.pop("command", None) or [""]
     env, secret_env = _read_environment(container, image)
     mounts, pod["volumes"] = _read_mounts(container, pod)
-    resource, requested = _read_resources(container, options)
+    resource, amounts = _read_resources(container, options)
     secrets = [item["name"] for item in pod.pop("imagePullSecrets", None) or ()]
     for option, value in (("service_account", pod.pop("serviceAccountName", None)), ("image_secrets", secrets or None)):
         if options.setdefault(option, value) != value:
@@ -114,7 +114,7 @@ def _read_replica(task: Fields, path: str, options: Fields, problems: list[Probl
         "task": task.pop("name"),
         "app": own.get(labels.APP_NAME),
         "is_required": task.pop("minAvailable", 1) > 0,
-        "requests": requested,
+        "amounts": amounts,
         "name": own.get(labels.ROLE_NAME),
         "image": image,
         "entrypoint": command[0],
@@ -195,17 +195,39 @@ def _read_mounts(container: Fields, pod: Fields) -> tuple[list[dict[str, Any]], 
     return found, [*volumes.values()]
 
 
-def _read_resources(container: Fields, options: Fields) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return the resource of a replica and the amounts that it requests, and note which share is left to the node."""
+def _read_resources(container: Fields, options: Fields) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
+    """Return the resource of a replica and its limits and requests, and note which share is left to the node.
+
+    Other fields of the resources stay in the container.
+    """
     given = container.pop("resources", None) or {}
-    limits, requested = (_amounts(given.get(part) or {}) for part in ("limits", "requests"))
-    cpu, memory_mb, gpu = limits.pop("cpu", 0.0), limits.pop("memory", 0.0) / 1e6, limits.pop(labels.GPU, 0.0)
-    if requested.get("cpu"):
-        options.setdefault("reserved_millicpu", round((cpu - requested["cpu"]) * 1000))
-    if requested.get("memory"):
-        options.setdefault("reserved_memmb", round(memory_mb - requested["memory"] / 1e6))
-    devices = {name: int(count) for name, count in limits.items()}
-    return {"cpu": cpu, "memory_mb": memory_mb, "gpu": gpu, "devices": devices}, requested
+    amounts = {part: _amounts(given.pop(part, None) or {}) for part in ("limits", "requests")}
+    container.update({f"resources.{name}": value for name, value in given.items()})
+    limited, requested = dict(amounts["limits"]), amounts["requests"]
+    if limited.get("cpu") and requested.get("cpu"):
+        options.setdefault("reserved_millicpu", round((limited["cpu"] - requested["cpu"]) * 1000))
+    if limited.get("memory") and requested.get("memory"):
+        options.setdefault("reserved_memmb", round((limited["memory"] - requested["memory"]) / 1e6))
+    cpu, memory, gpu = (limited.pop(name, 0.0) for name in ("cpu", "memory", labels.GPU))
+    devices = {name: int(count) for name, count in limited.items() if is_device_name(name)}
+    return {"cpu": cpu, "memory_mb": memory / 1e6, "gpu": gpu, "devices": devices}, amounts
+
+
+def _check_amounts(replica: Fields, options: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check that the resource of a replica renders its limits and requests, which are taken out."""
+    resource = ResourceSpec(**replica["resource"])
+    reserved = {"reserved_cpu_milli": options["reserved_millicpu"], "reserved_memory_mb": options["reserved_memmb"]}
+    rendered = {"limits": limits(resource, efa_device_count=None), "requests": requests(resource, **reserved)}
+    for part, found in replica.pop("amounts").items():
+        wanted = _amounts(rendered[part])
+        for name in dict.fromkeys([*wanted, *found]):
+            where = f"{replica['path']}.template.spec.containers[0].resources.{part}.{name}"
+            if name not in wanted:
+                yield Problem(where, NOT_SAID)
+            elif wanted[name] != found.get(name) and part == "limits":
+                yield Problem(where, LIMIT)
+            elif wanted[name] != found.get(name):
+                yield Problem(where, REQUEST)
 
 
 def _read_role(replicas: Sequence[Fields], hosts: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
@@ -251,10 +273,24 @@ def _amounts(quantities: Mapping[str, Any]) -> dict[str, float]:
     return {name: round(amount(value), 6) for name, value in quantities.items()}
 
 
+def _once(problems: Sequence[Problem]) -> Iterator[Problem]:
+    """Yield each problem once: that of the first task, with the number of other tasks that have it."""
+    same: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        place = re.sub(r"^spec\.tasks\[\d+\]", "", problem.path)
+        same.setdefault((place, problem.message), []).append(problem)
+    for first, *others in same.values():
+        if others:
+            count = "1 other task" if len(others) == 1 else f"{len(others)} other tasks"
+            yield Problem(first.path, f"{first.message}; so it is in {count}")
+        else:
+            yield first
+
+
 def _left(path: str, fields: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each field that was not read and says something."""
     for name in _given(fields):
-        yield Problem(f"{path}.{name}", "is a field that an app cannot describe")
+        yield Problem(f"{path}.{name}", NOT_SAID)
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
