@@ -81,7 +81,8 @@ def test_a_signal_ends_it_while_the_cluster_is_away(
     over = threading.Event()
 
     def end_when_it_watches() -> None:
-        while "watching stopped" not in "".join(parts):
+        late = time.monotonic() + 240
+        while "watching stopped" not in "".join(parts) and time.monotonic() < late:
             if over.wait(0.05):
                 return  # the signal would end the tests
             parts.append(capsys.readouterr().err)
