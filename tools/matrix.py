@@ -1,6 +1,7 @@
 """`make matrix`: what depends on a version, tested with each version in an environment of its own. By hand.
 
 It prints the rows of docs/tested-versions.md. Words choose the rows whose name has one of them; the others are not run.
+Environments are made afresh each time; what was left of one that could not be made is removed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -70,13 +72,21 @@ ROWS: Final = (
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the rows and print the table; return 1 if one failed."""
+    """Run the rows and print the table; return 1 if one failed, 2 if a word chooses none."""
+    unknown = [word for word in words if not any(word in row.name for row in ROWS)]
+    if unknown:
+        names = "\n".join(f"  {row.name}" for row in ROWS)
+        print(f"matrix: no row has {', '.join(map(repr, unknown))} in its name; there are:\n{names}", file=sys.stderr)
+        return 2
     failed = 0
     print("| Version | Tests | Environment | Result |\n|---|---|---|---|", flush=True)
     for row in ROWS:
         environment, result = "", "not run"
         if row.tests and (not words or any(word in row.name for word in words)):
-            environment, result = _run(row)
+            try:
+                environment, result = _run(row)
+            except subprocess.CalledProcessError as error:
+                result = f"failed: `{shlex.join(error.cmd)}` exited with {error.returncode}; see above"
         tests = ", ".join(f"`{path}`" for path in row.tests)
         failed |= result.startswith("failed")
         print(f"| {row.name} | {tests} | {environment} | {result} |", flush=True)
@@ -108,9 +118,13 @@ def _environment(row: Row, base: str) -> str:
     for pin in row.pins:
         pins = re.sub(rf"(?m)^{pin.partition('==')[0]}==\S+", pin, pins)
     (folder / "pins.txt").write_text(pins, encoding="utf-8")
-    _call(UV, "venv", "--quiet", "--seed", "--clear", "--python", base, str(folder / "venv"))
     python = str(folder / "venv" / "bin" / "python")
-    _call(UV, "pip", "install", "--quiet", "--python", python, "-r", str(folder / "pins.txt"), "-e", str(ROOT))
+    try:
+        _call(UV, "venv", "--quiet", "--seed", "--clear", "--python", base, str(folder / "venv"))
+        _call(UV, "pip", "install", "--quiet", "--python", python, "-r", str(folder / "pins.txt"), "-e", str(ROOT))
+    except BaseException:
+        shutil.rmtree(folder / "venv", ignore_errors=True)
+        raise
     return python
 
 
@@ -119,8 +133,9 @@ def _cluster(row: Row) -> Iterator[dict[str, str]]:
     """Yield the variables of a real run: its CLI, and a cluster that ends with it."""
     old, name = FOLDER / "old", "matrix"
     root = old if row.old == "cluster" else ROOT
-    if row.old and not old.exists():
-        _call("git", "worktree", "add", "--detach", str(old), OLD)
+    if row.old:
+        shutil.rmtree(old, ignore_errors=True)
+        _call("git", "worktree", "add", "--force", "--detach", str(old), OLD)
     variables = {"TORCHX_PULUMI_TEST_CLUSTER": name, "GRPC_ENABLE_FORK_SUPPORT": "false"}
     if row.old == "cli":
         variables["TORCHX_PULUMI_CLI"] = _call(*TOOL, "tools.bootstrap", "ensure", "pulumi", cwd=old).split()[1]
@@ -139,7 +154,7 @@ def _found(python: str) -> str:
 
 
 def _call(*words: str, cwd: Path = ROOT) -> str:
-    """Run a program with the modules of its folder. Its errors end the matrix."""
+    """Run a program with the modules of its folder, and return its output. Its errors end the row."""
     path = os.pathsep.join(str(cwd / each) for each in ("sdk", "components", "stacks"))
     return subprocess.run(
         words, cwd=cwd, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=True

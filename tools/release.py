@@ -16,6 +16,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -107,7 +108,7 @@ def check_version(release: Release) -> Iterator[str]:
 def check_changelog(release: Release) -> Iterator[str]:
     """The version has a section, short enough to be read; one with a tag has the day of the release."""
     text = (release.root / "CHANGELOG.md").read_text(encoding="utf-8")
-    sections = {part.split(" - ", 1)[0]: part for part in re.split(r"(?m)^## ", text)}
+    sections = {re.split(" - |\n", part, maxsplit=1)[0]: part for part in re.split(r"(?m)^## ", text)}
     if release.version not in sections:
         yield f"CHANGELOG.md has no section `## {release.version} - YYYY-MM-DD`: write it"
         return
@@ -115,8 +116,16 @@ def check_changelog(release: Release) -> Iterator[str]:
     if len(lines) > 150:
         yield f"its section has {len(lines)} lines, of 150 allowed: shorten it"
     day = lines[0].partition(" - ")[2]
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", day) and (day != "unreleased" or release.tags()):
+    if not is_day(day) and (day != "unreleased" or release.tags()):
         yield f"its section is dated {day!r}: write the day as YYYY-MM-DD, or `unreleased` before the commit has a tag"
+
+
+def is_day(text: str) -> bool:
+    """Return whether a text is a day of the calendar, as YYYY-MM-DD."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def check_recordings(release: Release) -> Iterator[str]:
@@ -225,13 +234,41 @@ def license_problems(components: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{component['name']} {component['version']} has {', '.join(names)}: read it and replace the package"
 
 
+def check_dist(release: Release) -> Iterator[str]:
+    """The files that were built are in `dist`, and no others."""
+    dist = release.root / "dist"
+    if dist.is_symlink() or dist.is_file():
+        yield "is not a folder: remove it"
+        return
+    if dist.exists():
+        shutil.rmtree(dist)
+    shutil.copytree(release.scratch / "first", dist, ignore=shutil.ignore_patterns("tree", ".gitignore"))
+
+
+def version_of(root: Path) -> str:
+    """Return the version of the project; raise CheckError if it is not three numbers."""
+    path = root / "pyproject.toml"
+    if not path.is_file():
+        raise CheckError(f"{path} is missing: restore it")
+    found = re.findall(r"(?m)^version\b.*$", path.read_text(encoding="utf-8"))
+    versions = [re.fullmatch(r'version = "(\d+\.\d+\.\d+)"', line) for line in found]
+    if len(versions) != 1 or versions[0] is None:
+        said = " and ".join(map(repr, found)) or "no line with a version"
+        raise CheckError(f'pyproject.toml has {said}: write one line, as `version = "1.2.0"`')
+    return versions[0][1]
+
+
 CHECKS: Final = (check_tree, check_version, check_changelog, check_recordings, check_schema, check_docs)
-CHECKS_OF_PACKAGES: Final = (check_build, check_wheel, check_install, check_sbom)
+CHECKS_OF_PACKAGES: Final = (check_build, check_wheel, check_install, check_sbom, check_dist)
 
 
 def main(root: Path = ROOT) -> int:
     """Make the checks; return 1 if one of them found something."""
-    (version,) = re.findall(r'(?m)^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"))
+    try:
+        version = version_of(root)
+    except CheckError as error:
+        print(f"release: {error}")
+        return 1
     failed = 0
     with tempfile.TemporaryDirectory(prefix="torchx-pulumi-release-") as folder:
         release = Release(root=root, version=version, scratch=Path(folder))
@@ -246,8 +283,6 @@ def main(root: Path = ROOT) -> int:
                 problems.append(f"{error.filename}: {error.strerror}; restore it, or make it readable")
             failed += bool(problems)
             print(f"{check.__name__.removeprefix('check_'):10} {'; '.join(problems) or 'ok'}", flush=True)
-        shutil.rmtree(root / "dist", ignore_errors=True)
-        shutil.copytree(release.scratch / "first", root / "dist", ignore=shutil.ignore_patterns("tree", ".gitignore"))
     print(f"release {version}: {f'{failed} check(s) found something' if failed else 'dist is ready'}")
     return 1 if failed else 0
 

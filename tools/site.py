@@ -46,7 +46,7 @@ def main() -> None:
     shutil.copytree(ROOT / "docs" / "images", SOURCES / "images")
     shutil.copy(ROOT / "docs" / "site.css", SOURCES)
     navigation, pages = read_indexes()
-    forge = _found(r"^repo_url: (\S+)", (ROOT / "mkdocs.yml").read_text())
+    forge = _found(r"^ +link: (\S+)", (ROOT / "mkdocs.yml").read_text())
     texts = {target: to_site((ROOT / source).read_text(), source, pages, forge) for source, target in pages.items()}
     reference = dict(reference_pages())
     navigation += "- Reference\n" + _entries((target, _title(text)) for target, text in reference.items())

@@ -137,7 +137,10 @@ def comment(events, *, failed):
 if __name__ == "__main__":
     words = ["pulumi", "preview", "--json", "--non-interactive", *sys.argv[1:]]
     env = {**os.environ, "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true"}
-    done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=False)
+    except OSError as error:
+        sys.exit(f"preview_comment.py: cannot run pulumi: {error.strerror}; install the Pulumi CLI, and put it on PATH")
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     sys.stdout.write(comment(lines, failed=done.returncode != 0))
     sys.exit(done.returncode != 0)

@@ -106,11 +106,15 @@ def test_the_reference_has_every_public_name(site: dict[Path, Document], module:
 def test_five_pages_in_a_browser(browser: Browser, address: str, width: int, scheme: str) -> None:
     page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
     page.set_default_timeout(LOAD_MS)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     for place, heading in OPENED.items():
-        page.goto(address + place)
+        page.goto(address + place, wait_until="networkidle")
         expect(page.get_by_role("heading", level=1)).to_contain_text(heading, timeout=LOAD_MS)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
         assert [one for one in violations(page) if one["impact"] in ("serious", "critical")] == [], place
+        expect(page.locator(".md-social__link")).to_have_attribute("href", re.compile("^https://"))
+    assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
     page.context.close()
 
 

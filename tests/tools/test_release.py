@@ -18,6 +18,7 @@ from tools.release import (
     Release,
     check_build,
     check_changelog,
+    check_dist,
     check_docs,
     check_recordings,
     check_schema,
@@ -109,6 +110,9 @@ def test_pages_and_tag_name_the_version_of_the_project(repository: Repository) -
     [
         ("## 1.1.0 - 2026-01-02\n", "", "CHANGELOG.md has no section"),
         ("## 1.2.0 - soon\n", "", "its section is dated 'soon'"),
+        ("## 1.2.0 - 2026-02-30\n", "", "its section is dated '2026-02-30'"),
+        ("## 1.2.0 - 20260203\n", "", "its section is dated '20260203'"),
+        ("## 1.2.0\n", "", "its section is dated ''"),
         ("## 1.2.0 - unreleased\n", "v1.2.0", "its section is dated 'unreleased'"),
         ("## 1.2.0 - unreleased\n" + "- New.\n" * 150, "", "its section has 151 lines"),
     ],
@@ -183,6 +187,44 @@ def test_a_file_that_is_gone_is_named_without_a_traceback(
     tree, version, _ = capsys.readouterr().out.splitlines()
     assert "the first is README.md" in tree
     assert version.endswith("README.md: No such file or directory; restore it, or make it readable")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "pyproject.toml is missing: restore it"),
+        ('name = "x"\n', "pyproject.toml has no line with a version: write one line"),
+        ("version = '1.2.0'\n", "pyproject.toml has \"version = '1.2.0'\": write one line"),
+        ('version = "1.2"\n', "pyproject.toml has 'version = \"1.2\"': write one line"),
+        ('version = "1.2.0"\nversion = "1.3.0"\n', "and 'version = \"1.3.0\"': write one line"),
+    ],
+)
+def test_a_version_that_is_not_three_numbers_is_named(
+    repository: Repository, text: str | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = repository.root / "pyproject.toml"
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    assert release.main(repository.root) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("release: ")
+    assert said in line
+
+
+def test_dist_holds_what_was_built_alone(repository: Repository) -> None:
+    new = repository.release()
+    (new.scratch / "first" / "tree").mkdir(parents=True)
+    (new.scratch / "first" / "x.whl").write_text("built")
+    dist = repository.root / "dist"
+    dist.write_text("a file")
+    assert list(check_dist(new)) == ["is not a folder: remove it"]
+    dist.unlink()
+    dist.mkdir()
+    (dist / "old.whl").write_text("old")
+    assert list(check_dist(new)) == []
+    assert [path.name for path in dist.iterdir()] == ["x.whl"]
 
 
 def test_a_program_that_is_missing_is_named() -> None:

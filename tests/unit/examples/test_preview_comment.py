@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,14 @@ def test_a_preview_that_printed_nothing_points_to_the_log() -> None:
     assert "see the log of this pipeline" in comment([], failed=True)
 
 
+def test_a_machine_without_the_cli_is_told_so_in_one_line(tmp_path: Path) -> None:
+    words = [sys.executable, str(CI / "preview_comment.py")]
+    done = subprocess.run(words, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("cannot run pulumi: No such file or directory; install the Pulumi CLI, and put it on PATH")
+
+
 def test_a_long_diff_is_cut() -> None:
     env = [{"name": f"V{index}", "value": "1"} for index in range(200)]
     text = comment([STACK, step("create", new={"spec": {"env": env}})], failed=False)
@@ -177,15 +186,22 @@ def test_a_huge_preview_leaves_out_diffs_first() -> None:
     assert text.count("<details>") == text.count("</details>") > 0
 
 
+def github_jobs() -> dict[str, Any]:
+    jobs: dict[str, Any] = yaml.safe_load((CI / "github-workflow.yaml").read_text())["jobs"]
+    return jobs
+
+
 PIPELINES = {
     "github": (
-        lambda: yaml.safe_load((CI / "github-workflow.yaml").read_text())["jobs"]["preview"]["steps"][-1]["run"],
+        lambda: github_jobs()["comment"]["steps"][-1]["run"],
+        "comment/comment.md",
         "gh",
         {"REQUEST": "7"},
         ["pr", "comment", "7", "--edit-last", "--create-if-none", "--body-file"],
     ),
     "gitlab": (
         lambda: yaml.safe_load((CI / "gitlab-job.yaml").read_text())["preview"]["after_script"][0],
+        "comment.md",
         "curl",
         {"COMMENT_TOKEN": "hush", "CI_API_V4_URL": "https://gitlab.example.com/api/v4", "CI_PROJECT_ID": "3"},
         ["body@comment.md", "https://gitlab.example.com/api/v4/projects/3/merge_requests/7/notes"],
@@ -195,7 +211,7 @@ PIPELINES = {
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_pipeline_posts_the_comment_if_there_is_one_and_a_token(name: str, tmp_path: Path) -> None:
-    script, client, env, words = PIPELINES[name]
+    script, file, client, env, words = PIPELINES[name]
     (tmp_path / client).write_text('#!/bin/sh\nprintf "%s\\n" "$@" > posted\n')
     (tmp_path / client).chmod(0o755)
     given = {"RUNNER_TEMP": ".", "GITHUB_STEP_SUMMARY": "summary", "CI_MERGE_REQUEST_IID": "7", **env}
@@ -206,9 +222,22 @@ def test_a_pipeline_posts_the_comment_if_there_is_one_and_a_token(name: str, tmp
         subprocess.run(["bash", "-e", "-c", script()], cwd=tmp_path, env={"PATH": path, **given, **changed}, check=True)
         return (tmp_path / "posted").read_text().splitlines() if (tmp_path / "posted").exists() else []
 
-    (tmp_path / "comment.md").touch()
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
     assert run() == []
-    (tmp_path / "comment.md").write_text("## Preview")
+    (tmp_path / file).write_text("## Preview")
     assert set(words) <= set(run())
     if name == "gitlab":
         assert run(COMMENT_TOKEN="") == []
+
+
+def test_the_job_that_may_write_runs_nothing_of_the_branch_of_a_pull_request() -> None:
+    jobs = github_jobs()
+    assert {name: job["permissions"] for name, job in jobs.items()} == {
+        "preview": {"contents": "read"},
+        "comment": {"pull-requests": "write"},
+    }
+    download, _ = jobs["comment"]["steps"]
+    assert download["uses"].startswith("actions/download-artifact@")
+    assert download["with"]["name"] == jobs["preview"]["steps"][-1]["with"]["name"]
+    assert "github.token" not in str(jobs["preview"])

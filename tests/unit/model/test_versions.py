@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from torchx_pulumi.model.versions import VERSIONS, PartVersions, read_version, version_text
 
 from tools.bootstrap.part import GoSource
@@ -45,6 +46,19 @@ def test_the_tested_version_is_the_newest_pinned_one(name: str) -> None:
 
 def test_the_oldest_python_is_that_of_the_package() -> None:
     assert PROJECT["requires-python"] == f">={version_text(VERSIONS['python'].oldest)}"
+
+
+def test_the_supported_versions_of_python_are_those_whose_row_passed() -> None:
+    known = VERSIONS["python"]
+    supported = [f"3.{minor}" for minor in range(known.oldest[1], known.newest[1] + 1)]
+    page = (ROOT / "docs/tested-versions.md").read_text(encoding="utf-8")
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))
+    named = {
+        "rows that passed": re.findall(r"(?m)^\| Python (3\.\d+) \|.*\| \d+ passed[^|]* \|$", page),
+        "classifiers": re.findall(r"(?m)^Programming Language :: Python :: (3\.\d+)$", "\n".join(PROJECT["classifiers"])),
+        "workflow": workflow["jobs"]["python"]["strategy"]["matrix"]["python"],
+    }
+    assert named == dict.fromkeys(named, supported)
 
 
 def test_every_part_that_is_built_has_its_version_from_the_table() -> None:
