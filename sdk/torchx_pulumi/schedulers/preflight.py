@@ -35,17 +35,11 @@ def preflight(
         ClusterError: The cluster does not answer.
     """
     backend = backend_of(options)
+    absent = backend.absent(cluster, options)
+    if absent:
+        return absent, []
     problems: list[Problem] = []
     warnings: list[str] = []
-    try:
-        absent = backend.absent(cluster, options)
-    except ClusterError as error:
-        if error.reason != "Forbidden":
-            raise
-        warnings.append(f"whether the scheduler is installed could not be checked: {error}")
-    else:
-        if absent:
-            return absent, []
     for item in backend.named_objects(options):
         is_unknown = item.option in unknown or (item.kind.namespaced and "namespace" in unknown)
         if item.name is not None and item.option not in may_come and not is_unknown:

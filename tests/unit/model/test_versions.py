@@ -55,7 +55,9 @@ def test_the_supported_versions_of_python_are_those_whose_row_passed() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))
     named = {
         "rows that passed": re.findall(r"(?m)^\| Python (3\.\d+) \|.*\| \d+ passed[^|]* \|$", page),
-        "classifiers": re.findall(r"(?m)^Programming Language :: Python :: (3\.\d+)$", "\n".join(PROJECT["classifiers"])),
+        "classifiers": re.findall(
+            r"(?m)^Programming Language :: Python :: (3\.\d+)$", "\n".join(PROJECT["classifiers"])
+        ),
         "workflow": workflow["jobs"]["python"]["strategy"]["matrix"]["python"],
     }
     assert named == dict.fromkeys(named, supported)
