@@ -55,8 +55,7 @@ class Row:
 
 
 ROWS: Final = (
-    Row(name="Python 3.10", tests=ALL, python="3.10", pins=("starlette==1.*",)),
-    *(Row(name=f"Python {version}", tests=ALL, python=version) for version in ("3.11", "3.12", "3.13", "3.14")),
+    *(Row(name=f"Python {version}", tests=ALL, python=version) for version in ("3.10", "3.11", "3.12", "3.13", "3.14")),
     Row(name="TorchX 0.7.0", tests=TORCHX),
     Row(name="TorchX nightly 2026.10.26", tests=TORCHX, base="nightly"),
     Row(name="kubernetes 28", tests=WIRE, pins=("kubernetes==28.*",)),
