@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from torchx_pulumi.controller.archive_rules import ArchiveRules
@@ -14,7 +14,7 @@ from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.replica_log import ReplicaLog
 from torchx_pulumi.logs import LogQuery
-from torchx_pulumi.logs.query import LoggedContainer, chosen_containers, containers_of
+from torchx_pulumi.logs.query import chosen_containers, containers_of
 from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.logs.sources import PodSource
 from torchx_pulumi.model.errors import ClusterError
@@ -110,14 +110,13 @@ class PodLog(ReplicaLog):
         return pod
 
     def lines(self, query: LogQuery) -> Iterator[str]:
-        """Return the lines of the newest pod; those since a time also of the run before a later restart."""
+        """Return the lines of the newest pod."""
         kept, view, pod = self.kept, self._view_there(), self.pod(query)
         if pod is None:
             raise ClusterError(f"replica {kept.name} of app {kept.job.app_id} has no pod", reason="NotFound")
         name = str(text_at(pod, "metadata", "name"))
         query = replace(query, pod=name)
-        chosen = chosen_containers(containers_of(pod), query)[0]
-        container = chosen.name
+        container = chosen_containers(containers_of(pod), query)[0].name
         source = PodSource(
             view.watched,
             query,
@@ -125,8 +124,7 @@ class PodLog(ReplicaLog):
             clock=self.clock,
             instead=partial(kept.of_pod, name),
         )
-        read = partial(read_source, source, clock=self.clock, stop=self.stop)
-        lines = _of_both_runs(read, query) if _was_restarted(chosen, query) else read(query)
+        lines = read_source(source, query, clock=self.clock, stop=self.stop)
         kept.say(f"the log of {kept.name} is read from pod {name}, container {container}")
         return lines
 
@@ -145,23 +143,3 @@ class PodLog(ReplicaLog):
         found = view.watched.get(POD, self.kept.job.namespace, pod)
         running = found is not None and any(item.running for item in containers_of(found) if item.name == container)
         return not running or now - self._over_since > LAST_S
-
-
-def _was_restarted(container: LoggedContainer, query: LogQuery) -> bool:
-    """Return whether a container was restarted since the time from which lines are wanted that exist already."""
-    since = query.since
-    if since is None or query.follow or query.previous or query.tail_lines is not None:
-        return False
-    # Kubernetes cuts the time of an end to seconds.
-    ends = [run.finished_at + timedelta(seconds=1) for run in container.runs if run.previous and run.finished_at]
-    return any(end > since for end in ends)
-
-
-def _of_both_runs(read: Callable[[LogQuery], Iterator[str]], query: LogQuery) -> Iterator[str]:
-    """Yield the lines of the run before the last restart, if its log is still there, and of the present run."""
-    try:
-        yield from read(replace(query, previous=True))
-    except ClusterError as error:
-        if error.reason != "NoPrevious":
-            raise
-    yield from read(query)

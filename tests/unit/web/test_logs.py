@@ -130,34 +130,6 @@ def test_a_followed_log_goes_on_in_the_next_run_of_a_container(site: Site) -> No
     assert [line for line in reader.end()[1:-1] if line.strip()] == ["one\n", "two\n", "again\n"]
 
 
-@pytest.mark.parametrize(
-    ("since", "expected"),
-    [
-        ("2026-01-01T00:00:01Z", ["two\n", "again\n"]),
-        ("2026-01-01T00:00:01.900Z", ["again\n"]),
-        ("2026-01-01T00:00:02Z", ["again\n"]),
-        (None, ["again\n"]),
-    ],
-)
-def test_lines_since_a_time_before_a_restart_are_of_both_runs(
-    site: Site, since: str | None, expected: list[str]
-) -> None:
-    last = ended("c1", code=1, finished="2026-01-01T00:00:01Z")
-    restarted = pod(statuses=[status(state=running(), container_id="c2", restarts=1, last=last)])
-    log = Log()
-    log.lines = ["2026-01-01T00:01:00Z again\n"]
-    site.put_pod(restarted, log, previous=Log("one", "two"))
-    assert read(site, since=None if since is None else parse_time(since))[1:] == expected
-
-
-def test_lines_since_a_time_are_of_the_present_run_where_the_one_before_has_no_log(site: Site) -> None:
-    last = ended("c1", code=1, finished="2026-01-01T00:00:01Z")
-    site.put_pod(pod(statuses=[status(state=running(), container_id="c2", restarts=1, last=last)]), Log("again"))
-    gone = ClusterError('previous terminated container "main" in pod "p" not found')
-    site.cluster.written["train-trainer-0-0", True] = Log(error=gone)
-    assert read(site, since=parse_time("2026-01-01T00:00:00Z"))[1:] == ["again\n"]
-
-
 def test_a_log_is_waited_for_while_its_app_waits(site: Site) -> None:
     site.see("PENDING", "WaitingInQueue")
     reader = follow(site)

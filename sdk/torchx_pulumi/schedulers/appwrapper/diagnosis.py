@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from torchx_pulumi.model.object_fields import is_being_deleted, latest, mapping_at, number_at, text_at, time_at
@@ -144,7 +144,7 @@ def find_waits(
         if phase in ("Pending", "PreScheduling", "Unknown", "Failed"):
             text = f"PodGroup {text_at(pod_group, 'metadata', 'name') or '?'} is {phase}"
             placement.append((Reason.UNSCHEDULABLE, text))
-    are_placed = all_placed(replicas, placed_pods(replicas))
+    are_placed = all_placed(replicas)
     # What MCAD and its coscheduler said before the pods had a node stays in their objects for a while.
     found += [wait for wait in placement if not (are_placed and wait[0] in BEFORE_PLACEMENT)]
     for word, message in _warnings(events, replicas):
@@ -162,9 +162,9 @@ def placed_pods(replicas: Sequence[ReplicaStatus]) -> set[str | None]:
     return {one.pod for one in replicas if one.node and one.state in goes_on and one.reason is not Reason.STOPPING}
 
 
-def all_placed(replicas: Sequence[ReplicaStatus], placed: Collection[str | None]) -> bool:
-    """Return whether each replica has one of the `placed_pods`."""
-    return bool(replicas) and len(placed) == len(replicas)
+def all_placed(replicas: Sequence[ReplicaStatus]) -> bool:
+    """Return whether each replica has a pod that has a node and goes on."""
+    return bool(replicas) and len(placed_pods(replicas)) == len(replicas)
 
 
 def _warnings(events: Sequence[Observed], replicas: Sequence[ReplicaStatus]) -> Iterable[tuple[str, str]]:
@@ -172,8 +172,7 @@ def _warnings(events: Sequence[Observed], replicas: Sequence[ReplicaStatus]) -> 
 
     Failures to place a pod that has a node now are left out.
     """
-    placed = placed_pods(replicas)
-    are_placed = all_placed(replicas, placed)
+    placed, are_placed = placed_pods(replicas), all_placed(replicas)
     warnings = [
         event
         for event in events

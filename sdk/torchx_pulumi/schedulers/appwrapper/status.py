@@ -54,16 +54,15 @@ def read_mcad(
     replicas = [replica for role in _read_roles(wrapper, found, wrapper.state) for replica in role.replicas]
     going = is_being_deleted(app_wrapper)
     state, reason = _read_outcome(wrapper, replicas, None if pods is None else len(found), going=going)
-    placed = placed_pods(replicas)
     if state in (JobState.PENDING, JobState.SUBMITTED) and reason is not Reason.SUSPENDED:
         waits = find_waits(wrapper, reason, replicas, list(pod_groups), list(events))
-        if wrapper.ends_by_pods and reason in BEFORE_PLACEMENT and all_placed(replicas, placed):
+        if wrapper.ends_by_pods and reason in BEFORE_PLACEMENT and all_placed(replicas):
             reason = Reason.STARTING
         reason = next((found_reason for found_reason, _ in waits), reason)
     if going and state is not JobState.UNKNOWN and not state.terminal:
         reason = Reason.STOPPING
     ended = (finished_at(found) or wrapper.changed_at) if state.terminal else None
-    admitted = True if state is JobState.RUNNING or state.terminal or placed else wrapper.admitted
+    admitted = True if state is JobState.RUNNING or state.terminal or placed_pods(replicas) else wrapper.admitted
     return JobStatus(
         state=state,
         reason=reason,
