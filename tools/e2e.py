@@ -11,6 +11,7 @@ end, one after the other, on a machine that does nothing else.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -112,8 +113,8 @@ def why_none(suite: Suite, env: dict[str, str]) -> str:
     if "not extended" in suite.marks:
         say("no test was chosen; those with the mark extended are:")
         if pytest(suite.python, env, "-m", "e2e and extended", "--collect-only", *suite.words) == 0:
-            given = " ".join(suite.words)
-            return f"all of them have the mark extended; run them with `make e2e ARGS='--extended {given}'`"
+            given = shlex.join(["--extended", *suite.words])
+            return f"all of them have the mark extended; run them with `make e2e ARGS={shlex.quote(given)}`"
     return "there is no real test of these names; check the files, and -k if it is given"
 
 

@@ -112,7 +112,7 @@ class Project:
             raise
         assert (process.returncode != 0) is fails, f"pulumi {' '.join(words)}: {process.returncode}\n{text}"
         # CLI 3.274 interrupts the program of a failed deployment, and the SDK prints where the program was.
-        interrupted = fails and "KeyboardInterrupt" in text
+        interrupted = fails and "KeyboardInterrupt" in text and "Program failed with an unhandled" not in text
         assert "Traceback" not in text or interrupted, text
         return text
 

@@ -40,14 +40,10 @@ def main(argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver]
         make_driver: Makes the engine. None: commands that need one say so.
     """
     try:
-        code = _run(argv, make_driver or _no_driver)
+        code = _code_of(argv, make_driver or _no_driver)
         # Otherwise the interpreter writes the rest of the output when it ends, where an error is a traceback.
-        sys.stdout.flush()
-    except TorchxPulumiError as error:
-        print(f"torchx-pulumi: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_INVALID
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        if sys.stdout is not None:  # the caller closed it
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has ended
         _drop_output()
         return 0
@@ -58,6 +54,17 @@ def main(argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver]
         print("torchx-pulumi: no space is left on the device that is written to; free some", file=sys.stderr)  # noqa: T201
         return EXIT_INVALID
     return code
+
+
+def _code_of(argv: Sequence[str] | None, make_driver: Callable[[], Driver]) -> int:
+    """Run a command; return its exit code, also after a mistake or Ctrl-C."""
+    try:
+        return _run(argv, make_driver)
+    except TorchxPulumiError as error:
+        print(f"torchx-pulumi: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_INVALID
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
 
 
 def _run(argv: Sequence[str] | None, make_driver: Callable[[], Driver]) -> int:

@@ -195,13 +195,6 @@ def examine(scope: DoctorScope, clients: DoctorClients, *, limit_s: float = LIMI
     return run_all([*checks, *((name, partial(check, cluster, scope)) for name, check in wanted)], limit_s)
 
 
-def _unseen(name: str, error: TorchxPulumiError) -> Finding | None:
-    """Return the finding of a check that these credentials do not allow, or None if the error is another one."""
-    if isinstance(error, ClusterError) and error.reason == "Forbidden":
-        return skipped(name, f"cannot be looked at: {error}", f"a launch may need it as well: {page('permissions')}")
-    return None
-
-
 def run_all(checks: Sequence[tuple[str, Check]], limit_s: float) -> list[Finding]:
     """Run checks at the same time and return their findings in order."""
     found: dict[str, Finding] = {}
@@ -210,7 +203,8 @@ def run_all(checks: Sequence[tuple[str, Check]], limit_s: float) -> list[Finding
         try:
             found[name] = check()
         except TorchxPulumiError as error:
-            found[name] = _unseen(name, error) or problem(name, str(error), "see the text")
+            hidden = isinstance(error, ClusterError) and error.reason == "Forbidden"
+            found[name] = problem(name, str(error), page("permissions") if hidden else "see the text")
         except Exception as error:  # noqa: BLE001 - an error of one check must not hide the findings of the others
             found[name] = problem(name, f"the check failed: {type(error).__name__}: {error}", "report this")
 

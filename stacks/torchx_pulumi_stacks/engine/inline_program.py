@@ -11,12 +11,13 @@ from typing import Any
 from pulumi import automation
 from semver import VersionInfo
 from torchx_pulumi.model.registration_plan import RegistrationPlan
+from torchx_pulumi.model.versions import VERSIONS
 from torchx_pulumi_components.prerendered import register_app
 
 LOOP_WAIT_S = 5.0
 
-_NEWEST_KNOWN = VersionInfo(3, 259, 0)
-"""Version that is reported without a process. A CLI that is older refuses options that it does not know."""
+_OLDEST_SUPPORTED = VersionInfo(*VERSIONS["pulumi"].oldest)
+"""Version that is reported without a process."""
 
 
 class ServedCommand(automation.PulumiCommand):
@@ -24,7 +25,7 @@ class ServedCommand(automation.PulumiCommand):
 
     def __init__(self, wait: Callable[[int], None]) -> None:
         self.command = "pulumi"
-        self.version = _NEWEST_KNOWN
+        self.version = _OLDEST_SUPPORTED
         self._wait = wait
 
     def run(  # the signature is Pulumi's

@@ -111,6 +111,15 @@ def test_reader_that_stops_early_sees_no_traceback(app: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize(("words", "code"), [("--version", 0), ("--nope", 2)])
+def test_a_closed_output_takes_nothing_and_changes_no_code(words: str, code: int) -> None:
+    script = f"{sys.executable} -c 'import sys; from torchx_pulumi.cli.main import main; sys.exit(main())' {words} >&-"
+    env = {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(["sh", "-c", script], env=env, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("words", [["--version"], ["fleet", "--help"], ["fleet"], []], ids=" ".join)
 def test_a_full_device_is_one_message(app: Path, tmp_path: Path, words: list[str]) -> None:

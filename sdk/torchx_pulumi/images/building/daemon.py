@@ -15,8 +15,8 @@ from torchx_pulumi.model.errors import ImageError
 TIMEOUT_S: Final = 600
 """Timeout between two reads of a response. A build has no limit."""
 
-DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
-"""Address of the daemon without DOCKER_HOST."""
+DEFAULT_SOCKET: Final = "/var/run/docker.sock"
+"""Socket of the daemon where DOCKER_HOST and the context name none."""
 
 
 DaemonJson = Mapping[str, Any]
@@ -42,9 +42,9 @@ class Daemon:
         try:
             # Releases of docker-py before 7.2 do not support contexts.
             of_context: Callable[[], DaemonJson] = getattr(docker.ContextAPI, "kwargs_from_context", dict)
-            host = os.environ.get("DOCKER_HOST") or str(of_context().get("base_url") or DEFAULT_HOST)
+            host = os.environ.get("DOCKER_HOST") or str(of_context().get("base_url") or "unix://")
             if host.startswith("unix://"):
-                _check_socket(host.removeprefix("unix://"))
+                _check_socket(host.removeprefix("unix://") or DEFAULT_SOCKET)
             return cls(docker.from_env(timeout=TIMEOUT_S))
         except docker.errors.DockerException as error:
             raise ImageError(_unreachable(error), retryable=True) from error
