@@ -143,7 +143,7 @@ def test_the_first_page_leads_from_pip_install_to_a_finished_job(
     shell(commands("README.md", "install", {"torchx-pulumi[": f"{wheel}["}), tmp_path, pulumi_env, programs)
     installed = time.monotonic()
     doctor, _ = commands("README.md", "doctor")
-    shell([f"{doctor} || true"], tmp_path, env, programs)
+    assert "volcano" in shell([f"{doctor} || true"], tmp_path, env, programs)
     values = {"queue=default": f"queue=default,namespace={namespace}", "busybox:1.36": image}
     launch, *_ = commands("README.md", "quick-start", values)
     found = HANDLE.search(shell([launch], tmp_path, env, programs))
