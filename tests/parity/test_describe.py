@@ -180,8 +180,8 @@ def test_what_the_tasks_of_a_role_have_is_said_once(live: dict[str, Any]) -> Non
 
 
 def test_each_role_whose_replicas_differ_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    roles = [{"num_replicas": 2}, {"name": "eval", "num_replicas": 2}]
-    live = stored(torchx_manifest(Case(several(*roles)), "app-x1", monkeypatch))
+    app = several({"num_replicas": 2}, {"name": "eval", "num_replicas": 2})
+    live = stored(torchx_manifest(Case(app), "app-x1", monkeypatch))
     for place in (1, 3):
         live["spec"]["tasks"][place]["template"]["spec"]["containers"][0]["image"] = "img:9"
     with pytest.raises(InvalidJobError) as caught:
