@@ -5,6 +5,7 @@
 Exit code 1: the preview was refused or failed. It needs Python 3.10 and the Pulumi CLI, and sends nothing anywhere.
 """
 
+import contextlib
 import difflib
 import json
 import math
@@ -20,6 +21,16 @@ MOST_LINES = 80  # of one diff
 MOST_ROWS = 100  # of one table
 MOST_TEXT = 12_000  # characters of one message or diff
 MOST = 65_000  # characters of a comment: GitHub takes 65,536
+
+
+def events_of(printed):
+    """Return the events that a preview printed, each in a line. A CLI that is killed may end in the middle of one."""
+    events = []
+    for line in printed.splitlines():
+        if line.startswith("{"):
+            with contextlib.suppress(json.JSONDecodeError):
+                events.append(json.loads(line))
+    return events
 
 
 def resources_of(events):
@@ -118,7 +129,7 @@ def comment(events, *, failed):
     stack = next(iter(resources), "urn:pulumi:a stack").split(":")[2]
     parts = [(0, f"## Preview of `{stack}`: {'refused' if failed else 'changes' if changed else 'no changes'}")]
     if failed:
-        unknown = ["It failed before the program ran: see the log of this pipeline."]
+        unknown = ["It failed without a message: see the log of this pipeline."]
         parts += [(1, fenced(text)) for text in messages_of(events, "error") or unknown]
     parts += [(3, fenced(text)) for text in messages_of(events, "info")]
     if changed:
@@ -141,6 +152,5 @@ if __name__ == "__main__":
         done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=False)
     except OSError as error:
         sys.exit(f"preview_comment.py: cannot run pulumi: {error.strerror}; install the Pulumi CLI, and put it on PATH")
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    sys.stdout.write(comment(lines, failed=done.returncode != 0))
+    sys.stdout.write(comment(events_of(done.stdout), failed=done.returncode != 0))
     sys.exit(done.returncode != 0)

@@ -165,17 +165,65 @@ def test_a_claim_of_a_device_is_not_lost(live: dict[str, Any]) -> None:
         describe_job(live)
 
 
-def test_what_many_tasks_have_is_said_once(live: dict[str, Any]) -> None:
-    for task in live["spec"]["tasks"][1:]:
+def test_what_the_tasks_of_a_role_have_is_said_once(live: dict[str, Any]) -> None:
+    for task in live["spec"]["tasks"][:3]:
         task["template"]["spec"]["containers"][0]["workingDir"] = "/w"
     live["spec"]["tasks"][2]["dependsOn"] = {"name": ["b-0"]}
     with pytest.raises(InvalidJobError) as caught:
         describe_job(live)
     said = "is a field that an app cannot describe"
     assert [str(problem) for problem in caught.value.problems] == [
-        f"spec.tasks[1].template.spec.containers[0].workingDir: {said}; so it is in 2 other tasks",
+        f"spec.tasks[0].template.spec.containers[0].workingDir: {said}; so it is in 1 other task of the role",
         f"spec.tasks[2].dependsOn: {said}",
+        f"spec.tasks[2].template.spec.containers[0].workingDir: {said}",
     ]
+
+
+def test_each_role_whose_replicas_differ_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = several({"num_replicas": 2}, {"name": "eval", "num_replicas": 2})
+    live = stored(torchx_manifest(Case(app), "app-x1", monkeypatch))
+    for place in (1, 3):
+        live["spec"]["tasks"][place]["template"]["spec"]["containers"][0]["image"] = "img:9"
+    with pytest.raises(InvalidJobError) as caught:
+        describe_job(live)
+    assert [problem.path for problem in caught.value.problems] == ["spec.tasks[0]", "spec.tasks[2]"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "others"), [(0, "1750m"), (1, "1750m"), (0, "1900m")], ids=["first", "second", "of two, with the default"]
+)
+def test_the_task_that_reserves_another_amount_is_named(odd: int, others: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    role = {"num_replicas": 2 if others == "1900m" else 3, "resource": Resource(cpu=2, gpu=0, memMB=4000)}
+    live = stored(torchx_manifest(Case(several(role)), "app-x1", monkeypatch))
+    for place, task in enumerate(live["spec"]["tasks"]):
+        requests = task["template"]["spec"]["containers"][0]["resources"]["requests"]
+        requests["cpu"] = "500m" if place == odd else others
+    with pytest.raises(InvalidJobError) as caught:
+        describe_job(live)
+    (problem,) = caught.value.problems
+    assert problem.path == f"spec.tasks[{odd}].template.spec.containers[0].resources.requests.cpu"
+
+
+@pytest.mark.parametrize("milli", [1001, 128003])
+def test_a_limit_in_millicores_that_no_float_meets_is_rendered_again(
+    milli: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = {"resource": Resource(cpu=milli / 1000 + 1e-5, gpu=0, memMB=4000)}
+    live = stored(torchx_manifest(Case(several(role)), "app-x1", monkeypatch))
+    resources = live["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
+    assert resources["limits"]["cpu"] == f"{milli}m"
+    app, options = describe_job(live)
+    (task,) = stored(render_app(app, "volcano", options, app_id="app-x1"))["spec"]["tasks"]
+    assert task["template"]["spec"]["containers"][0]["resources"] == resources
+
+
+@pytest.mark.parametrize("containers", [[], [{"name": "c"}]])
+def test_a_task_without_an_image_is_refused_by_its_path(live: dict[str, Any], containers: list[Any]) -> None:
+    live["spec"]["tasks"][3]["template"]["spec"]["containers"] = containers
+    with pytest.raises(InvalidJobError) as caught:
+        describe_job(live)
+    (problem,) = caught.value.problems
+    assert problem.path == "spec.tasks[3].template.spec.containers[0].image"
 
 
 @pytest.mark.parametrize(

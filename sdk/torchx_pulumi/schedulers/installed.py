@@ -15,8 +15,11 @@ from torchx_pulumi.model.versions import VERSIONS, read_version
 DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 """Not among the kinds of `kube`: no job has one."""
 
-_RELEASE: Final = re.compile(r"v\d+\.\d+\.\d+(-.+)?")
-"""Tags of releases of Volcano, MCAD and the AppWrapper operator. Numbers in others are dates, builds or commits."""
+_RELEASE: Final = re.compile(r"v?\d{1,2}\.\d+\.\d+(-.+)?")
+"""Tags of releases of Volcano, MCAD and the AppWrapper operator; mirrors may leave out the `v`.
+
+Numbers in others are dates, builds or commits.
+"""
 
 
 def installed(check: str, detail: str, part: str, tag: str | None) -> Finding:

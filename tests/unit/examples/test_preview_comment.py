@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -151,6 +152,17 @@ def test_a_machine_without_the_cli_is_told_so_in_one_line(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert line.endswith("cannot run pulumi: No such file or directory; install the Pulumi CLI, and put it on PATH")
+
+
+def test_a_cli_that_is_killed_in_the_middle_of_a_line_has_a_comment(tmp_path: Path) -> None:
+    printed = json.dumps(step("create", new=manifest(4)))
+    (tmp_path / "pulumi").write_text(f"#!/bin/sh\nprintf '%s\\n%s' '{printed}' '{printed[:25]}'\nexit 137\n")
+    (tmp_path / "pulumi").chmod(0o755)
+    words = [sys.executable, str(CI / "preview_comment.py")]
+    done = subprocess.run(words, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    for part in ("see the log of this pipeline", f"| create | `mnist` | `{JOB}` |"):
+        assert part in done.stdout
 
 
 def test_a_long_diff_is_cut() -> None:

@@ -6,7 +6,9 @@ Arguments and environment have their macros again where replicas differ by them.
 from __future__ import annotations
 
 import copy
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
@@ -44,6 +46,7 @@ MOUNT_FIELDS: Final = frozenset({"name", "mountPath", "readOnly"})
 NOT_SAID: Final = "is a field that an app cannot describe"
 LIMIT: Final = "is not a whole number of millicores, MB (10^6 bytes) or devices"
 REQUEST: Final = "is not the limit less the amount reserved for the node, which is the same in all tasks"
+NO_IMAGE: Final = "is missing, and a role has an image; only jobs that TorchX started are taken over"
 
 Fields = MutableMapping[str, Any]
 """Fields of an object, which are taken out as they are read: what is left cannot be described."""
@@ -75,11 +78,13 @@ def describe_job(job: Observed) -> tuple[dict[str, Any], dict[str, Any]]:
     problems += _left("spec", {name: value for name, value in spec.items() if name not in ("minAvailable", "maxRetry")})
     usual = {row.name: row.default for row in rows_of(VolcanoOptions)}
     usual["plugins"] = {name: list(words) for name, words in DEFAULT_PLUGINS.items()}
+    replicas_of_all = [replica for replicas in roles for replica in replicas]
+    for option, name, unit in (("reserved_millicpu", "cpu", 1e-3), ("reserved_memmb", "memory", 1e6)):
+        options[option] = _reserved(replicas_of_all, name, unit, usual[option])
+    for replica in replicas_of_all:
+        problems += _check_amounts(replica, options)
     options = {name: value for name, value in options.items() if value is not None and value != usual.get(name)}
     options["namespace"] = text_at(job, "metadata", "namespace")
-    reserved = {**usual, **options}
-    for replica in (replica for replicas in roles for replica in replicas):
-        problems += _check_amounts(replica, reserved)
     rank0 = f"VC_{roles[0][0]['task'].removesuffix('-0').upper()}_0_HOSTS"
     # In the first replica of the first role, TorchX names rank 0 by another variable.
     hosts = [[rank0] * len(replicas) for replicas in roles]
@@ -87,7 +92,7 @@ def describe_job(job: Observed) -> tuple[dict[str, Any], dict[str, Any]]:
     read = [_read_role(replicas, names, problems) for replicas, names in zip(roles, hosts, strict=True)]
     app = {"name": roles[0][0]["app"], "roles": read}
     if problems:
-        raise invalid_job(job_name, [*_once(problems)])
+        raise invalid_job(job_name, [*_once(problems, roles)])
     return app, options
 
 
@@ -96,11 +101,13 @@ def _read_replica(task: Fields, path: str, options: Fields, problems: list[Probl
     template, where = task.pop("template"), f"{path}.template.spec.containers[0]"
     own, annotations = template["metadata"]["labels"], template["metadata"].get("annotations") or {}
     pod = template["spec"]
-    container, *pod["containers"] = pod["containers"]
-    image, command = container.pop("image"), container.pop("command", None) or [""]
+    container, *pod["containers"] = pod.get("containers") or [{}]
+    image, command = container.pop("image", ""), container.pop("command", None) or [""]
+    if not image:
+        problems.append(Problem(f"{where}.image", NO_IMAGE))
     env, secret_env = _read_environment(container, image)
     mounts, pod["volumes"] = _read_mounts(container, pod)
-    resource, amounts = _read_resources(container, options)
+    resource, amounts = _read_resources(container)
     secrets = [item["name"] for item in pod.pop("imagePullSecrets", None) or ()]
     for option, value in (("service_account", pod.pop("serviceAccountName", None)), ("image_secrets", secrets or None)):
         if options.setdefault(option, value) != value:
@@ -195,22 +202,25 @@ def _read_mounts(container: Fields, pod: Fields) -> tuple[list[dict[str, Any]], 
     return found, [*volumes.values()]
 
 
-def _read_resources(container: Fields, options: Fields) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
-    """Return the resource of a replica and its limits and requests, and note which share is left to the node.
-
-    Other fields of the resources stay in the container.
-    """
+def _read_resources(container: Fields) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
+    """Return the resource of a replica and its limits and requests; other fields of it stay in the container."""
     given = container.pop("resources", None) or {}
     amounts = {part: _amounts(given.pop(part, None) or {}) for part in ("limits", "requests")}
     container.update({f"resources.{name}": value for name, value in given.items()})
-    limited, requested = dict(amounts["limits"]), amounts["requests"]
-    if limited.get("cpu") and requested.get("cpu"):
-        options.setdefault("reserved_millicpu", round((limited["cpu"] - requested["cpu"]) * 1000))
-    if limited.get("memory") and requested.get("memory"):
-        options.setdefault("reserved_memmb", round((limited["memory"] - requested["memory"]) / 1e6))
+    limited = dict(amounts["limits"])
     cpu, memory, gpu = (limited.pop(name, 0.0) for name in ("cpu", "memory", labels.GPU))
+    if int(cpu * 1000) < round(cpu * 1000):
+        # TorchX drops fractions of a millicore, and 1000 times the number next to 1.001 is below 1001.
+        cpu = math.nextafter(cpu, math.inf)
     devices = {name: int(count) for name, count in limited.items() if is_device_name(name)}
     return {"cpu": cpu, "memory_mb": memory / 1e6, "gpu": gpu, "devices": devices}, amounts
+
+
+def _reserved(replicas: Sequence[Fields], name: str, unit: float, usual: int) -> int:
+    """Return the share of a resource that most replicas leave to the node, the usual one if there are as many."""
+    pairs = [(each["amounts"]["limits"].get(name), each["amounts"]["requests"].get(name)) for each in replicas]
+    shares = Counter(round((limit - request) / unit) for limit, request in pairs if limit and request)
+    return max(shares, key=lambda share: (shares[share], share == usual), default=usual)
 
 
 def _check_amounts(replica: Fields, options: Mapping[str, Any]) -> Iterator[Problem]:
@@ -273,16 +283,17 @@ def _amounts(quantities: Mapping[str, Any]) -> dict[str, float]:
     return {name: round(amount(value), 6) for name, value in quantities.items()}
 
 
-def _once(problems: Sequence[Problem]) -> Iterator[Problem]:
-    """Yield each problem once: that of the first task, with the number of other tasks that have it."""
+def _once(problems: Sequence[Problem], roles: Sequence[Sequence[Fields]]) -> Iterator[Problem]:
+    """Yield each problem of a role once: that of the first task, with the number of its other tasks that have it."""
+    firsts = {replica["path"]: replicas[0]["path"] for replicas in roles for replica in replicas}
     same: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
-        place = re.sub(r"^spec\.tasks\[\d+\]", "", problem.path)
+        place = re.sub(r"^spec\.tasks\[\d+\]", lambda found: firsts[found[0]], problem.path)
         same.setdefault((place, problem.message), []).append(problem)
     for first, *others in same.values():
         if others:
             count = "1 other task" if len(others) == 1 else f"{len(others)} other tasks"
-            yield Problem(first.path, f"{first.message}; so it is in {count}")
+            yield Problem(first.path, f"{first.message}; so it is in {count} of the role")
         else:
             yield first
 
