@@ -18,6 +18,7 @@ NOISE = ("using pulumi-resource-", "an unhandled error occurred: program exited"
 SECRET = "4dabf18193072939515e22adb298388d"  # key by which Pulumi marks a secret
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 MOST_LINES = 80  # of one diff
+MOST_COMPARED = 2_000  # lines of one object, from the first one that differs
 MOST_ROWS = 100  # of one table
 MOST_TEXT = 12_000  # characters of one message or diff
 MOST = 65_000  # characters of a comment: GitHub takes 65,536
@@ -26,7 +27,7 @@ MOST = 65_000  # characters of a comment: GitHub takes 65,536
 def events_of(printed):
     """Return the events that a preview printed, each in a line. A CLI that is killed may end in the middle of one."""
     events = []
-    for line in printed.splitlines():
+    for line in printed.split("\n"):
         if line.startswith("{"):
             with contextlib.suppress(json.JSONDecodeError):
                 events.append(json.loads(line))
@@ -58,7 +59,10 @@ def messages_of(events, severity):
 def totals(resources):
     """Return the rows of a table: what the replicas of each job ask for together, and the sum of those that may run."""
     rows, whole = [], [0] * 4
-    for urn, outputs in ((urn, each["outputs"]) for urn, each in resources.items() if "declared" in each["outputs"]):
+    for urn, each in resources.items():
+        outputs = each["outputs"]
+        if not each["type"].startswith("torchx:index:") or "declared" not in outputs:
+            continue
         declared, observed = outputs["declared"], outputs.get("observed")
         state, amounts = observed.get("state", "new") if isinstance(observed, dict) else "new", [math.nan] * 4
         if isinstance(declared, dict):
@@ -118,8 +122,15 @@ def shown(value):
 def difference(each):
     """Return the changed inputs of an object as a diff."""
     old, new = (json.dumps(shown(each[key]), indent=1).splitlines() for key in ("old", "new"))
-    lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
-    return "\n".join(lines[:MOST_LINES] + [f"# {len(lines)} lines in all"] * (len(lines) > MOST_LINES))
+    same = next((index for index, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
+    first = max(same - 2, 0)
+    last, whole = first + MOST_COMPARED, max(len(old), len(new))
+    # Where parts differ follows from the lines around them.
+    found = list(difflib.unified_diff(old[first:last], new[first:last], lineterm="", n=2))[2:]
+    lines = ["@@" if line.startswith("@@") else line for line in found]
+    more = [f"# {len(lines)} lines in all"] * (len(lines) > MOST_LINES)
+    more += [f"# lines {last + 1} to {whole} of the object are not compared"] * (whole > last)
+    return "\n".join(lines[:MOST_LINES] + more)
 
 
 def comment(events, *, failed):

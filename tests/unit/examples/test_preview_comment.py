@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from examples.ci.preview_comment import SECRET, comment
+from examples.ci.preview_comment import SECRET, comment, events_of
 
 CI = Path(__file__).resolve().parents[3] / "examples" / "ci"
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
@@ -78,6 +79,27 @@ def test_an_amount_that_is_secret_or_not_known_yet_has_a_question_mark(hidden: A
     text = comment([STACK, *made, outputs], failed=False)
     assert row in text
     assert row.replace("mnist | new", "**not ended** | ") in text
+
+
+def test_an_output_of_another_resource_is_no_job() -> None:
+    exported = event("resOutputsEvent", "same", "pulumi:pulumi:Stack", "train-prod", new={"outputs": {"declared": None}})
+    text = comment([STACK, *job(), exported], failed=False)
+    assert "| **not ended** |  | 4 | 0.4 | 4 | 16000000 |" in text
+    assert text.count("| new |") == 1
+
+
+def test_a_line_ends_at_a_line_feed_only() -> None:
+    said = {"diagnosticEvent": {"severity": "error", "message": "one\u0085two"}}
+    assert events_of(json.dumps(said, ensure_ascii=False) + "\n") == [said]
+
+
+def test_of_a_large_object_the_part_from_the_first_difference_is_compared() -> None:
+    def tasks(version: int) -> dict[str, Any]:
+        return {"tasks": [{"args": [f"{index}"] * 20} for index in range(1000)], "z": [version, *range(5_000)]}
+
+    text = comment([STACK, step("update", tasks(1), tasks(2))], failed=False)
+    assert "-  1,\n+  2,\n" in text
+    assert re.search(r"# lines \d+ to \d+ of the object are not compared", text)
 
 
 @pytest.mark.parametrize("declared", [HIDDEN, UNKNOWN])
