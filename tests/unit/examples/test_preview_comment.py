@@ -82,7 +82,8 @@ def test_an_amount_that_is_secret_or_not_known_yet_has_a_question_mark(hidden: A
 
 
 def test_an_output_of_another_resource_is_no_job() -> None:
-    exported = event("resOutputsEvent", "same", "pulumi:pulumi:Stack", "train-prod", new={"outputs": {"declared": None}})
+    outputs = {"declared": None}
+    exported = event("resOutputsEvent", "same", "pulumi:pulumi:Stack", "train-prod", new={"outputs": outputs})
     text = comment([STACK, *job(), exported], failed=False)
     assert "| **not ended** |  | 4 | 0.4 | 4 | 16000000 |" in text
     assert text.count("| new |") == 1
