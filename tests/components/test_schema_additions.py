@@ -1,7 +1,7 @@
 """The schema only grows: programs and generated SDKs of a released version keep working.
 
-`released_schema` has the schema of each release, a copy of components/schema.json as of its tag. A file is frozen once
-its version is released; a release that breaks programs on purpose removes the files before it.
+`released_schema` has the schema of each release, a copy of components/schema.json as of its tag. `SHA256SUMS` freezes
+those of released versions; a release that breaks programs on purpose leaves them out here.
 """
 
 from __future__ import annotations
