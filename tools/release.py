@@ -35,6 +35,15 @@ SILENT: Final = {"protobuf": "BSD-3-Clause"}
 """Dependencies whose metadata name no license that tools read, and the one that their own file states."""
 
 
+NAMING: Final = ("*.md", "*.yaml", "templates/*/go.mod", "examples/*/Dockerfile")
+"""Files that may name the version."""
+NAMED: Final = re.compile(
+    r"(components@v?|torchx-workspace:|resource-torchx-v|torchx-pulumi/sdk/go v|ARG VERSION=|the tag `v|fixes: now )"
+    r"(\d[\w.]*\w)"
+)
+"""A version, after what says that it is the one of this project."""
+
+
 class CheckError(Exception):
     """A check cannot be made. Its text says why."""
 
@@ -95,11 +104,12 @@ def check_tree(release: Release) -> Iterator[str]:
 
 
 def check_version(release: Release) -> Iterator[str]:
-    """Pages, and a tag of this commit, name the version of `pyproject.toml`."""
-    for name in filter(None, release.git("ls-files", "-z", "*.md", "*.yaml").split("\0")):
-        for found in re.findall(r"components@v?(\d[\w.]*\w)", (release.root / name).read_text(encoding="utf-8")):
-            if found != release.version:
-                yield f"{name} installs components@{found}: write {release.version}"
+    """Pages, examples, templates, and a tag of this commit, name the version of `pyproject.toml`."""
+    allowed = {release.version, re.sub(r"\d+$", "x", release.version)}
+    for name in filter(None, release.git("ls-files", "-z", *NAMING).split("\0")):
+        for before, found in NAMED.findall((release.root / name).read_text(encoding="utf-8")):
+            if found not in allowed:
+                yield f"{name} names {before}{found}: write {' or '.join(sorted(allowed))}"
     for tag in release.tags():
         if tag != f"v{release.version}":
             yield f"the tag {tag} is not v{release.version}: change `version` in pyproject.toml, or tag another commit"

@@ -102,12 +102,29 @@ def test_a_history_that_is_cut_off_is_not_enough(repository: Repository, tmp_pat
 
 
 def test_pages_and_tag_name_the_version_of_the_project(repository: Repository) -> None:
-    repository.commit({"docs/ä b.md": "components@1.1.0, components@v1.2.0 and components@{commit}\n"})
+    repository.commit(
+        {
+            "docs/ä b.md": "components@1.1.0, components@v1.2.0 and components@{commit}; the tag `v1.1.0`\n",
+            "SECURITY.md": "The newest minor version gets fixes: now 1.1.x.\n",
+            "docs/c.md": "The newest minor version gets fixes: now 1.2.x.\n",
+            "templates/go/go.mod": "\tx.example/torchx-pulumi/sdk/go v1.1.0\n\tx.example/sdk/go v1.0.0\n",
+            "examples/operator/Dockerfile": "# docker build -t torchx-workspace:1.1.0\nARG VERSION=1.1.0\n",
+        }
+    )
     repository.git("tag", "v1.3.0")
-    assert repository.problems(check_version) == [
-        "docs/ä b.md installs components@1.1.0: write 1.2.0",
-        "the tag v1.3.0 is not v1.2.0: change `version` in pyproject.toml, or tag another commit",
+    *files, tag = repository.problems(check_version)
+    assert files == [
+        f"{name} names {found}: write 1.2.0 or 1.2.x"
+        for name, found in (
+            ("SECURITY.md", "fixes: now 1.1.x"),
+            ("docs/ä b.md", "components@1.1.0"),
+            ("docs/ä b.md", "the tag `v1.1.0"),
+            ("examples/operator/Dockerfile", "torchx-workspace:1.1.0"),
+            ("examples/operator/Dockerfile", "ARG VERSION=1.1.0"),
+            ("templates/go/go.mod", "torchx-pulumi/sdk/go v1.1.0"),
+        )
     ]
+    assert tag == "the tag v1.3.0 is not v1.2.0: change `version` in pyproject.toml, or tag another commit"
 
 
 @pytest.mark.parametrize(
