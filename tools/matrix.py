@@ -1,7 +1,7 @@
 """`make matrix`: what depends on a version, tested with each version in an environment of its own. By hand.
 
 It prints the rows of docs/tested-versions.md. Words choose the rows whose name has one of them; the others are not run.
-Environments are made afresh each time; what was left of one that could not be made is removed.
+Environments and clusters are made afresh each time; what was left of one that could not be made is removed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import filelock
 from torchx_pulumi.model.versions import VERSIONS
 
 from tools.bootstrap.cache import default_cache
@@ -29,6 +30,13 @@ TOOL, UV = (sys.executable, "-m"), str(Path(sys.executable).with_name("uv"))
 OLD: Final = "a0822ad3"
 """The last commit with Pulumi CLI 3.259.0, Kubernetes 1.34.1 and Volcano 1.14.1 in its go.mod files."""
 PACKAGES: Final = ("torchx", "torchx-nightly", "pulumi", "pulumi-kubernetes", "kubernetes", "urllib3")
+PARTS: Final = (
+    ("Pulumi CLI", "pulumi", "cli"),
+    ("Kubernetes", "kube-apiserver", "cluster"),
+    ("Volcano", "volcano", "cluster"),
+)
+"""Parts of a real run: title, name in `tools.bootstrap`, and what of a row they belong to."""
+PRINT_VERSION: Final = "import sys, tools.bootstrap.parts as all; print(all.part_named(sys.argv[1]).version)"
 ALL: Final = ("tests/unit", "tests/components", "tests/golden", "tests/parity")
 TORCHX: Final = ("tests/parity", "tests/unit/torchx_adapter")
 WIRE: Final = ("tests/unit/kube", "tests/contract/registry")
@@ -71,12 +79,23 @@ ROWS: Final = (
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the rows and print the table; return 1 if one failed, 2 if a word chooses none."""
+    """Run the rows and print the table; return 1 if one failed, 2 if a word chooses none or another run goes on."""
     unknown = [word for word in words if not any(word in row.name for row in ROWS)]
     if unknown:
         names = "\n".join(f"  {row.name}" for row in ROWS)
         print(f"matrix: no row has {', '.join(map(repr, unknown))} in its name; there are:\n{names}", file=sys.stderr)
         return 2
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(FOLDER / "lock", blocking=False):
+            return _table(words)
+    except filelock.Timeout as error:
+        print(f"matrix: another run goes on, and holds {error.lock_file}: wait for its end", file=sys.stderr)
+        return 2
+
+
+def _table(words: Sequence[str]) -> int:
+    """Run the rows and print the table; return 1 if one failed."""
     failed = 0
     print("| Version | Tests | Environment | Result |\n|---|---|---|---|", flush=True)
     for row in ROWS:
@@ -103,10 +122,11 @@ def _run(row: Row) -> tuple[str, str]:
     with _cluster(row) if real else contextlib.nullcontext(dict[str, str]()) as variables:
         words = [python, "-m", "pytest", "-q", *(("-m", "e2e") if real else ("-n", "2")), *row.tests]
         done = subprocess.run(words, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, check=False)
+    found = ", ".join([_found(python), *(_parts(row) if real else ())])
     passed = re.search(r"\d+ passed.*(?= in )", done.stdout)
     if done.returncode or passed is None:
-        return _found(python), f"failed:\n{done.stdout[-9000:]}{done.stderr[-3000:]}"
-    return _found(python), passed[0]
+        return found, f"failed:\n{done.stdout[-9000:]}{done.stderr[-3000:]}"
+    return found, passed[0]
 
 
 def _environment(row: Row, base: str) -> str:
@@ -130,19 +150,32 @@ def _environment(row: Row, base: str) -> str:
 @contextlib.contextmanager
 def _cluster(row: Row) -> Iterator[dict[str, str]]:
     """Yield the variables of a real run: its CLI, and a cluster that ends with it."""
-    old, name = FOLDER / "old", "matrix"
-    root = old if row.old == "cluster" else ROOT
+    name, root = "matrix", _tree(row, "cluster")
+    _call(*TOOL, "tools.local_cluster", "down", "--name", name)  # of a run that was killed
     if row.old:
+        old = _tree(row, row.old)
         shutil.rmtree(old, ignore_errors=True)
         _call("git", "worktree", "add", "--force", "--detach", str(old), OLD)
     variables = {"TORCHX_PULUMI_TEST_CLUSTER": name, "GRPC_ENABLE_FORK_SUPPORT": "false"}
     if row.old == "cli":
-        variables["TORCHX_PULUMI_CLI"] = _call(*TOOL, "tools.bootstrap", "ensure", "pulumi", cwd=old).split()[1]
+        words = (*TOOL, "tools.bootstrap", "ensure", "pulumi")
+        variables["TORCHX_PULUMI_CLI"] = _call(*words, cwd=_tree(row, "cli")).split()[1]
     _call(*TOOL, "tools.local_cluster", "up", "--name", name, cwd=root)
     try:
         yield variables
     finally:
         _call(*TOOL, "tools.local_cluster", "down", "--name", name, cwd=root)
+
+
+def _tree(row: Row, part: str) -> Path:
+    """Return the tree from which a row has its `cli` or its `cluster`."""
+    return FOLDER / "old" if row.old == part else ROOT
+
+
+def _parts(row: Row) -> Iterator[str]:
+    """Yield the versions of the parts of a real run, as the trees have them that they come from."""
+    for title, name, part in PARTS:
+        yield f"{title} {_call(sys.executable, '-c', PRINT_VERSION, name, cwd=_tree(row, part)).strip()}"
 
 
 def _found(python: str) -> str:

@@ -35,6 +35,15 @@ SILENT: Final = {"protobuf": "BSD-3-Clause"}
 """Dependencies whose metadata name no license that tools read, and the one that their own file states."""
 
 
+NAMING: Final = ("*.md", "*.yaml", "templates/*/go.mod", "examples/*/Dockerfile")
+"""Files that may name the version."""
+NAMED: Final = re.compile(
+    r"(components@v?|torchx-workspace:|resource-torchx-v|torchx-pulumi/sdk/go v|ARG VERSION=|the tag `v|fixes: now )"
+    r"(\d[\w.]*\w)"
+)
+"""A version, after what says that it is the one of this project."""
+
+
 class CheckError(Exception):
     """A check cannot be made. Its text says why."""
 
@@ -95,11 +104,12 @@ def check_tree(release: Release) -> Iterator[str]:
 
 
 def check_version(release: Release) -> Iterator[str]:
-    """Pages, and a tag of this commit, name the version of `pyproject.toml`."""
-    for name in filter(None, release.git("ls-files", "-z", "*.md", "*.yaml").split("\0")):
-        for found in re.findall(r"components@v?(\d[\w.]*\w)", (release.root / name).read_text(encoding="utf-8")):
-            if found != release.version:
-                yield f"{name} installs components@{found}: write {release.version}"
+    """Pages, examples, templates, and a tag of this commit, name the version of `pyproject.toml`."""
+    allowed = {release.version, re.sub(r"\d+$", "x", release.version)}
+    for name in filter(None, release.git("ls-files", "-z", *NAMING).split("\0")):
+        for before, found in NAMED.findall((release.root / name).read_text(encoding="utf-8")):
+            if found not in allowed:
+                yield f"{name} names {before}{found}: write {' or '.join(sorted(allowed))}"
     for tag in release.tags():
         if tag != f"v{release.version}":
             yield f"the tag {tag} is not v{release.version}: change `version` in pyproject.toml, or tag another commit"
@@ -134,20 +144,33 @@ def check_recordings(release: Release) -> Iterator[str]:
     name = "v{}_{}_0".format(*release.version.split("."))
     if not list(folder.glob(f"{name}/*.gz")):
         yield f"there are none of this version: python -m tests.recordings {name}"
-    listed = {line[66:]: line[:64] for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()}
-    there = {str(path.relative_to(folder)): path for path in folder.glob("v*/*.gz")}
-    for name in sorted(listed.keys() | there.keys()):
+    yield from frozen(release, folder, "v*/*.gz")
+
+
+def check_released(release: Release) -> Iterator[str]:
+    """The schemas of released versions are as they were. This version's is not listed before the commit has a tag."""
+    folder = release.root / "tests" / "components" / "released_schema"
+    return frozen(release, folder, "*.json", opened="" if release.tags() else f"{release.version}.json")
+
+
+def frozen(release: Release, folder: Path, pattern: str, opened: str = "") -> Iterator[str]:
+    """Say which files are not as `SHA256SUMS` of a folder first listed them; only `opened` may be unlisted."""
+    sums, place = folder / "SHA256SUMS", folder.relative_to(release.root)
+    lines = sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else []
+    listed = {line[66:]: line[:64] for line in lines}
+    there = {str(path.relative_to(folder)): path for path in folder.glob(pattern)}
+    for name in sorted(listed.keys() | (there.keys() - {opened})):
         if name not in there:
-            yield f"{name} is gone: recordings are frozen, restore it"
+            yield f"{place}/{name} is gone: it is frozen, restore it"
         elif name not in listed:
-            yield f"{name} is not listed: in tests/recordings, sha256sum {name} >> SHA256SUMS"
+            yield f"{place}/{name} is not listed: in {place}, sha256sum {name} >> SHA256SUMS"
         elif hashlib.sha256(there[name].read_bytes()).hexdigest() != listed[name]:
-            yield f"{name} was changed: recordings are frozen, restore it and record under the name of a new version"
-    history = release.git("log", "--reverse", "--format=", "-p", "--no-color", "--", "tests/recordings/SHA256SUMS")
+            yield f"{place}/{name} was changed: it is frozen, restore it; a new version has a file of its own"
+    history = release.git("log", "--reverse", "--format=", "-p", "--no-color", "--", str(sums))
     first = {name: digest for digest, name in reversed(re.findall(r"(?m)^\+([0-9a-f]{64})  (.+)$", history))}
     for name, digest in first.items():
         if listed.get(name) != digest:
-            yield f"{name} was first listed as {digest[:12]}: restore the recording and its line in SHA256SUMS"
+            yield f"{place}/{name} was first listed as {digest[:12]}: restore the file and its line in SHA256SUMS"
 
 
 def check_schema(release: Release) -> Iterator[str]:
@@ -258,7 +281,10 @@ def version_of(root: Path) -> str:
     return versions[0][1]
 
 
-CHECKS: Final = (check_tree, check_version, check_changelog, check_recordings, check_schema, check_docs)
+CHECKS: Final = (
+    *(check_tree, check_version, check_changelog),
+    *(check_recordings, check_released, check_schema, check_docs),
+)
 CHECKS_OF_PACKAGES: Final = (check_build, check_wheel, check_install, check_sbom, check_dist)
 
 

@@ -34,6 +34,9 @@ API = {
 SHADOWED = {"torchx_pulumi_components": "torchx_pulumi_components.stack_outputs.stack_outputs"}
 """Names that mkdocstrings leaves out of a package, because a module has the same name."""
 
+ALWAYS = "Always there. "
+"""What is said about a required output."""
+
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 _FENCED = re.compile(r"^(```.*?^```)$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\| \[(.+?)\]\((.+?\.md)\)", re.MULTILINE)
@@ -132,9 +135,9 @@ def command_help(words: tuple[str, ...]) -> Iterator[str]:
 
 def _outputs(schema: Mapping[str, Any]) -> str:
     text = f"# Stack output torchx\n\n{schema['description']} `torchx_pulumi.outputs.reader.read_schema()` returns the "
-    text += f"JSON Schema of which this page is made.\n\n{_fields(schema)}"
+    text += f"JSON Schema of which this page is made.\n\n{_fields(schema, ALWAYS)}"
     kinds = schema["$defs"].items()
-    return text + "".join(f"\n## {name}\n\n{kind['description']}\n\n{_fields(kind)}" for name, kind in kinds)
+    return text + "".join(f"\n## {name}\n\n{kind['description']}\n\n{_fields(kind, ALWAYS)}" for name, kind in kinds)
 
 
 def _components(schema: Mapping[str, Any]) -> str:
@@ -146,7 +149,7 @@ def _components(schema: Mapping[str, Any]) -> str:
         about = re.sub(r"\{\{[%<].*?[%>]\}\}\n*", "", resource["description"])
         about = _in_prose(about, lambda prose: re.sub(r"^#+ (.*)$", r"**\1**", prose, flags=re.MULTILINE))
         text += f"\n## {_name(token)}\n\n{about}\n\n### Inputs of {_name(token)}\n\n{_fields(inputs)}"
-        text += f"\n### Outputs of {_name(token)}\n\n{_fields(resource)}"
+        text += f"\n### Outputs of {_name(token)}\n\n{_fields(resource, ALWAYS)}"
     for token, kind in schema["types"].items():
         values = "".join(f"| `{each['value']}` | {_cell(each)} |\n" for each in kind.get("enum", ()))
         text += f"\n## {_name(token)}\n\n{kind.get('description', '')}\n\n" + (
@@ -155,9 +158,9 @@ def _components(schema: Mapping[str, Any]) -> str:
     return text
 
 
-def _fields(kind: Mapping[str, Any]) -> str:
+def _fields(kind: Mapping[str, Any], required: str = "Required. ") -> str:
     rows = "".join(
-        f"| `{name}` | {_type(value)} | {'Required. ' if name in kind.get('required', ()) else ''}{_cell(value)} |\n"
+        f"| `{name}` | {_type(value)} | {required if name in kind.get('required', ()) else ''}{_cell(value)} |\n"
         for name, value in kind["properties"].items()
     )
     return f"| Field | Type | Meaning |\n| --- | --- | --- |\n{rows}"

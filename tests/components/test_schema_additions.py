@@ -1,7 +1,7 @@
 """The schema only grows: programs and generated SDKs of a released version keep working.
 
-`released_schema` has the schema of each release, a copy of components/schema.json as of its tag. A file is frozen once
-its version is released; a release that breaks programs on purpose removes the files before it.
+`released_schema` has the schema of each release, a copy of components/schema.json as of its tag. `SHA256SUMS` freezes
+those of released versions; a release that breaks programs on purpose leaves them out here.
 """
 
 from __future__ import annotations
@@ -18,97 +18,136 @@ FOLDER = Path(__file__).with_name("released_schema")
 CHECKED_IN = Path(__file__).resolve().parents[2] / "components" / "schema.json"
 
 
-def breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a program or an SDK of the old schema does not find in the new one."""
-    for language, settings in old["language"].items():
-        for key, value in settings.items():
-            if new["language"][language].get(key) != value:
-                yield f"language.{language}.{key}: changed from {value!r}"
-    for part in ("resources", "types"):
-        for token, spec in old[part].items():
-            if token in new[part]:
-                yield from spec_breaks(token, spec, new[part][token])
-            else:
-                yield f"{token}: removed or renamed"
+TEXTS = frozenset(
+    ("version", "description", "displayName", "keywords", "homepage", "license", "logoUrl", "repository"),
+)
+"""Keys whose values people read. Every other one may change generated SDKs, or what they send."""
+GROUPS = frozenset(("language", "resources", "types", "inputProperties", "properties", "enum"))
+"""Keys whose values have an entry for each name. A later schema may have more of them."""
 
 
-def spec_breaks(token: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    for group, required in (("inputProperties", "requiredInputs"), ("properties", "required")):
-        now = new.get(group, {})
-        for name, item in old.get(group, {}).items():
-            path = f"{token}.{group}.{name}"
-            if name not in now:
-                yield f"{path}: removed or renamed"
-                continue
-            if type_of(item) != type_of(now[name]):
-                yield f"{path}: type changed from {type_of(item)}"
-            if "default" in item and item["default"] != now[name].get("default"):
-                yield f"{path}: default changed from {item['default']!r}"
-            if item.get("secret") and not now[name].get("secret"):
-                yield f"{path}: is no longer secret"
-        before, after = set(old.get(required, [])), set(new.get(required, []))
-        if group == "properties" and "inputProperties" in old:
-            for name in sorted((before - after) & now.keys()):
-                yield f"{token}.properties.{name}: can now be unset"
-        else:
-            for name in sorted(after - before):
-                yield f"{token}.{required}: {name} is now required"
-    values = {(item["name"], item["value"]) for item in new.get("enum", [])}
-    for item in old.get("enum", []):
-        if (item["name"], item["value"]) not in values:
-            yield f"{token}.enum.{item['name']}: removed or changed from {item['value']!r}"
+def breaks(old: Any, new: Any, place: str = "", *, names: bool = False) -> Iterator[str]:
+    """Yield what existed and is not equal, but for texts; with `names`, the keys are those of a group."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        if old != new:
+            yield f"{place}: changed from {old!r} to {new!r}"
+        return
+    for key in sorted(old.keys() | new.keys()):
+        path = f"{place}/{key}".removeprefix("/")
+        if names and key not in new:
+            yield f"{path}: removed or renamed"
+        elif names and key not in old:
+            if new[key].get("required"):
+                yield f"{path}: is new, and required"
+        elif names or key not in TEXTS:
+            yield from breaks(old.get(key), new.get(key), path, names=key in GROUPS and not names)
 
 
-def type_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the type of a property without what only describes it."""
-    kept = {key: item[key] for key in ("type", "$ref", "plain") if key in item}
-    return kept | {key: type_of(item[key]) for key in ("items", "additionalProperties") if key in item}
+def schema_breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return what a program or an SDK of the old schema does not find as it was in the new one."""
+    return list(breaks(comparable(old), comparable(new)))
+
+
+def comparable(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema whose lists are groups: values of an enum by name, and `required` as a part of the property."""
+    resources = {
+        token: spec | marked(spec, "inputProperties", "requiredInputs") | marked(spec, "properties", "required", "set")
+        for token, spec in schema.get("resources", {}).items()
+    }
+    types = {
+        token: spec
+        | marked(spec, "properties", "required")
+        | {"enum": {value["name"]: value for value in spec.get("enum", [])}}
+        for token, spec in schema.get("types", {}).items()
+    }
+    return {**schema, "resources": resources, "types": types}
+
+
+def marked(spec: Mapping[str, Any], group: str, required: str, mark: str = "required") -> dict[str, Any]:
+    """Return a group whose properties say whether they are required, in place of the list that does."""
+    listed = spec.get(required, [])
+    marks = {name: {**item, mark: name in listed} for name, item in spec.get(group, {}).items()}
+    return {group: marks, required: None}
 
 
 @pytest.mark.parametrize("released", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
 def test_everything_of_a_released_schema_is_there(released: Path) -> None:
     old = json.loads(released.read_text())
     assert old["version"] == released.stem
-    assert list(breaks(old, json.loads(CHECKED_IN.read_text()))) == []
+    assert schema_breaks(old, json.loads(CHECKED_IN.read_text())) == []
 
 
-JOB = "torchx:index:VolcanoTrainingJob"
-INPUTS = f"resources/{JOB}/inputProperties"
+JOB = "resources/torchx:index:VolcanoTrainingJob"
+INPUTS = f"{JOB}/inputProperties"
 ROLE = "types/torchx:index:Role"
+GONE = "removed or renamed"
+
+
+def changed(schema: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a schema with other values at some places; None removes what is there."""
+    new = copy.deepcopy(schema)
+    for place, value in changes.items():
+        *parents, last = place.split("/")
+        item: Any = new
+        for key in parents:
+            item = item[int(key) if isinstance(item, list) else key]
+        if value is None:
+            del item[last]
+        else:
+            item[last] = value
+    return new
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "message"),
+    ("changes", "said"),
     [
-        (f"resources/{JOB}", None, f"{JOB}: removed or renamed"),
-        (ROLE, None, "torchx:index:Role: removed or renamed"),
-        (f"{INPUTS}/queue", None, f"{JOB}.inputProperties.queue: removed or renamed"),
-        (f"resources/{JOB}/properties/uid", None, f"{JOB}.properties.uid: removed or renamed"),
-        (f"{ROLE}/properties/env", None, "torchx:index:Role.properties.env: removed or renamed"),
-        (f"{INPUTS}/queue/type", "integer", f"{JOB}.inputProperties.queue: type changed from {{'type': 'string'}}"),
-        (f"{INPUTS}/queue/plain", True, f"{JOB}.inputProperties.queue: type changed from {{'type': 'string'}}"),
-        (f"{ROLE}/properties/env/additionalProperties/type", "number", "torchx:index:Role.properties.env: type"),
-        (f"{INPUTS}/waitFor/default", "running", f"{JOB}.inputProperties.waitFor: default changed from 'created'"),
-        (f"{INPUTS}/waitFor/default", None, f"{JOB}.inputProperties.waitFor: default changed from 'created'"),
-        (f"{INPUTS}/kubeconfig/secret", None, f"{JOB}.inputProperties.kubeconfig: is no longer secret"),
-        (f"resources/{JOB}/requiredInputs", ["queue", "roles", "x"], f"{JOB}.requiredInputs: x is now required"),
-        (f"{ROLE}/required", ["entrypoint", "env", "image", "name"], "torchx:index:Role.required: env is now required"),
-        (f"resources/{JOB}/required", ["appHandle"], f"{JOB}.properties.appId: can now be unset"),
-        ("types/torchx:index:WaitFor/enum/0/value", "new", "torchx:index:WaitFor.enum.CREATED: removed or changed"),
-        ("language/nodejs/packageName", "@pulumi/torchx", "language.nodejs.packageName: changed from"),
+        ({"name": "torch"}, "name: changed from 'torchx' to 'torch'"),
+        ({"pluginDownloadURL": None}, "pluginDownloadURL: changed from 'git://"),
+        ({"language/java": None}, f"language/java: {GONE}"),
+        ({"language/nodejs/packageName": "@pulumi/torchx"}, "language/nodejs/packageName: changed from '@torchx-"),
+        ({"types": None}, f"types/torchx:index:AppWrapperVersion: {GONE}"),
+        ({JOB: None}, f"{JOB}: {GONE}"),
+        ({ROLE: None}, f"{ROLE}: {GONE}"),
+        ({f"{JOB}/isComponent": None}, f"{JOB}/isComponent: changed from True to None"),
+        ({f"{INPUTS}/queue": None}, f"{INPUTS}/queue: {GONE}"),
+        ({f"{JOB}/properties/uid": None}, f"{JOB}/properties/uid: {GONE}"),
+        ({f"{ROLE}/properties/env": None}, f"{ROLE}/properties/env: {GONE}"),
+        ({f"{INPUTS}/queue/type": "integer"}, f"{INPUTS}/queue/type: changed from 'string' to 'integer'"),
+        ({f"{INPUTS}/queue/plain": True}, f"{INPUTS}/queue/plain: changed from None to True"),
+        ({f"{INPUTS}/queue/const": "x"}, f"{INPUTS}/queue/const: changed from None to 'x'"),
+        ({f"{INPUTS}/queue/oneOf": []}, f"{INPUTS}/queue/oneOf: changed from None to []"),
+        ({f"{INPUTS}/queue/default": "x"}, f"{INPUTS}/queue/default: changed from None to 'x'"),
+        ({f"{INPUTS}/waitFor/default": None}, f"{INPUTS}/waitFor/default: changed from 'created' to None"),
+        ({f"{INPUTS}/kubeconfig/secret": None}, f"{INPUTS}/kubeconfig/secret: changed from True to None"),
+        ({f"{ROLE}/properties/env/additionalProperties/type": "number"}, f"{ROLE}/properties/env/additionalProp"),
+        ({f"{JOB}/requiredInputs": ["queue", "roles", "waitFor"]}, f"{INPUTS}/waitFor/required: changed from False"),
+        ({f"{INPUTS}/x": {}, f"{JOB}/requiredInputs": ["queue", "roles", "x"]}, f"{INPUTS}/x: is new, and required"),
+        ({f"{ROLE}/required": []}, f"{ROLE}/properties/entrypoint/required: changed from True to False"),
+        ({f"{JOB}/required": []}, f"{JOB}/properties/appHandle/set: changed from True to False"),
+        ({"types/torchx:index:WaitFor/type": "integer"}, "types/torchx:index:WaitFor/type: changed from 'string'"),
+        ({"types/torchx:index:WaitFor/enum/0/value": "x"}, "types/torchx:index:WaitFor/enum/CREATED/value: changed"),
+        ({"types/torchx:index:WaitFor/enum/0/name": "X"}, f"types/torchx:index:WaitFor/enum/CREATED: {GONE}"),
     ],
 )  # fmt: skip
-def test_each_kind_of_break_is_named(place: str, value: Any, message: str) -> None:
+def test_each_kind_of_break_is_named(changes: Mapping[str, Any], said: str) -> None:
     old = json.loads(CHECKED_IN.read_text())
-    new = copy.deepcopy(old)
-    *parents, last = place.split("/")
-    item: Any = new
-    for key in parents:
-        item = item[int(key) if isinstance(item, list) else key]
-    if value is None:
-        del item[last]
-    else:
-        item[last] = value
-    found = list(breaks(old, new))
-    assert found[0].startswith(message)
-    assert list(breaks(old, old)) == []
+    assert schema_breaks(old, changed(old, changes))[0].startswith(said)
+
+
+def test_additions_and_texts_are_no_breaks() -> None:
+    old = json.loads(CHECKED_IN.read_text())
+    outputs = old["resources"]["torchx:index:VolcanoTrainingJob"]["required"]
+    changes = {
+        "version": "0.3.0",
+        "language/dart": {},
+        "resources/x": {},
+        "types/x": {},
+        "types/torchx:index:WaitFor/enum/0/description": "Text.",
+        f"{INPUTS}/queue/description": "Text.",
+        f"{INPUTS}/description": {"default": 1},
+        f"{JOB}/properties/x": {},
+        f"{JOB}/required": [*outputs, "x"],
+        f"{ROLE}/properties/x": {},
+    }
+    assert schema_breaks(old, changed(old, changes)) == []
+    assert schema_breaks(changed(old, {f"{INPUTS}/description": {}}), old) == [f"{INPUTS}/description: {GONE}"]

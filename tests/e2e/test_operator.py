@@ -15,6 +15,7 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import Project, changes, eventually
 from tests.e2e.stack_project import ROOT
+from tools.release import version_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.extended]
 
@@ -57,7 +58,7 @@ def workspace(
     """The project that the operator makes of the Program, with the plugin where the image has it."""
     from tools.bootstrap import pulumi_environment
 
-    plugin = tmp_path / "home" / "plugins" / "resource-torchx-v0.2.0" / "pulumi-resource-torchx"
+    plugin = tmp_path / "home" / "plugins" / f"resource-torchx-v{version_of(ROOT)}" / "pulumi-resource-torchx"
     plugin.parent.mkdir(parents=True)
     plugin.symlink_to(Path(sys.prefix) / "bin" / "pulumi-resource-torchx")
     path = pulumi_environment(languages=("python", "yaml"))["PATH"]

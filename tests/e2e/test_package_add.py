@@ -22,11 +22,12 @@ from tests.e2e.generated_sdks import generate
 from tests.e2e.git_server import serve_git
 from tests.e2e.project import Project
 from tests.loopback import Certificates
+from tools.release import version_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.extended]
 
 ROOT = Path(__file__).resolve().parents[2]
-TAG = "v0.2.0"
+TAG = f"v{version_of(ROOT)}"
 OWNER = "torchx-pulumi/torchx-pulumi"
 JOB = {
     "queue": "default",

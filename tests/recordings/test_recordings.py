@@ -35,7 +35,7 @@ from torchx_pulumi_components.read_args import read_args
 from tests.recordings import producing
 from tests.recordings.comparing import assert_same, by_urn, recorded, with_specs
 from tests.recordings.jobs import ProgramJob, TorchxJob, program_jobs, torchx_jobs
-from tools.release import Release, check_recordings
+from tools.release import Release, check_recordings, check_released, version_of
 
 RELEASE = "v0_2_0"
 PROGRAMS = list(program_jobs())
@@ -90,10 +90,10 @@ def record_of(value: Any) -> RunRecord:
     return record
 
 
-def test_recordings_are_frozen() -> None:
+def test_recordings_and_released_schemas_are_frozen() -> None:
     root = Path(__file__).resolve().parents[2]
-    release = Release(root=root, version=RELEASE.removeprefix("v").replace("_", "."), scratch=Path())
-    assert list(check_recordings(release)) == []
+    release = Release(root=root, version=version_of(root), scratch=Path())
+    assert [*check_recordings(release), *check_released(release)] == []
 
 
 def test_the_recordings_are_of_these_jobs() -> None:

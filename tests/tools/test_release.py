@@ -6,6 +6,7 @@ import hashlib
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tools.release import (
     check_dist,
     check_docs,
     check_recordings,
+    check_released,
     check_schema,
     check_tree,
     check_version,
@@ -37,6 +39,9 @@ FILES = {
     "README.md": "pulumi package add REPOSITORY/components@1.2.0\n",
     "tests/recordings/v1_2_0/apps.json.gz": "recorded",
     "tests/recordings/SHA256SUMS": f"{DIGEST}  v1_2_0/apps.json.gz\n",
+    "tests/components/released_schema/1.1.0.json": "recorded",
+    "tests/components/released_schema/1.2.0.json": "{}",
+    "tests/components/released_schema/SHA256SUMS": f"{DIGEST}  1.1.0.json\n",
     **dict.fromkeys(("SECURITY.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE"), "text\n"),
 }
 
@@ -73,7 +78,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def test_a_repository_that_keeps_the_rules_may_be_released(repository: Repository) -> None:
-    for check in (check_tree, check_version, check_changelog, check_recordings):
+    for check in (check_tree, check_version, check_changelog, check_recordings, check_released):
         assert repository.problems(check) == [], check.__name__
     repository.commit({"CHANGELOG.md": "## 1.2.0 - 2026-02-03\n\n- New.\n"})
     repository.git("tag", "v1.2.0")
@@ -97,12 +102,29 @@ def test_a_history_that_is_cut_off_is_not_enough(repository: Repository, tmp_pat
 
 
 def test_pages_and_tag_name_the_version_of_the_project(repository: Repository) -> None:
-    repository.commit({"docs/ä b.md": "components@1.1.0, components@v1.2.0 and components@{commit}\n"})
+    repository.commit(
+        {
+            "docs/ä b.md": "components@1.1.0, components@v1.2.0 and components@{commit}; the tag `v1.1.0`\n",
+            "SECURITY.md": "The newest minor version gets fixes: now 1.1.x.\n",
+            "docs/c.md": "The newest minor version gets fixes: now 1.2.x.\n",
+            "templates/go/go.mod": "\tx.example/torchx-pulumi/sdk/go v1.1.0\n\tx.example/sdk/go v1.0.0\n",
+            "examples/operator/Dockerfile": "# docker build -t torchx-workspace:1.1.0\nARG VERSION=1.1.0\n",
+        }
+    )
     repository.git("tag", "v1.3.0")
-    assert repository.problems(check_version) == [
-        "docs/ä b.md installs components@1.1.0: write 1.2.0",
-        "the tag v1.3.0 is not v1.2.0: change `version` in pyproject.toml, or tag another commit",
+    *files, tag = repository.problems(check_version)
+    assert files == [
+        f"{name} names {found}: write 1.2.0 or 1.2.x"
+        for name, found in (
+            ("SECURITY.md", "fixes: now 1.1.x"),
+            ("docs/ä b.md", "components@1.1.0"),
+            ("docs/ä b.md", "the tag `v1.1.0"),
+            ("examples/operator/Dockerfile", "torchx-workspace:1.1.0"),
+            ("examples/operator/Dockerfile", "ARG VERSION=1.1.0"),
+            ("templates/go/go.mod", "torchx-pulumi/sdk/go v1.1.0"),
+        )
     ]
+    assert tag == "the tag v1.3.0 is not v1.2.0: change `version` in pyproject.toml, or tag another commit"
 
 
 @pytest.mark.parametrize(
@@ -133,40 +155,64 @@ def test_a_minor_version_without_recordings_is_not_released(repository: Reposito
     ]
 
 
-def test_recordings_are_frozen(repository: Repository) -> None:
-    recording = repository.root / "tests/recordings/v1_2_0/apps.json.gz"
-    recording.write_text("changed")
-    recording.with_name("new.json.gz").write_text("new")
-    assert repository.problems(check_recordings) == [
-        "v1_2_0/apps.json.gz was changed: recordings are frozen, restore it and record under the name of a new version",
-        "v1_2_0/new.json.gz is not listed: in tests/recordings, sha256sum v1_2_0/new.json.gz >> SHA256SUMS",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """Files that `SHA256SUMS` freezes."""
+
+    check: Check
+    folder: str
+    old: str
+    """A file that is listed."""
+    new: str
+    """A file that may be added."""
+
+    def sums(self, text: str) -> str:
+        return f"{hashlib.sha256(text.encode()).hexdigest()}  {self.old}\n"
+
+
+FROZEN = (
+    Frozen(check=check_recordings, folder="tests/recordings", old="v1_2_0/apps.json.gz", new="v1_2_0/new.gz"),
+    Frozen(check=check_released, folder="tests/components/released_schema", old="1.1.0.json", new="1.1.1.json"),
+)
+of_each_kind = pytest.mark.parametrize("kind", FROZEN, ids=lambda kind: kind.check.__name__)
+
+
+@of_each_kind
+def test_what_is_listed_is_frozen(repository: Repository, kind: Frozen) -> None:
+    old, new = f"{kind.folder}/{kind.old}", f"{kind.folder}/{kind.new}"
+    repository.commit({old: "changed", new: "new"})
+    (repository.root / new).write_text("new")
+    assert repository.problems(kind.check) == [
+        f"{old} was changed: it is frozen, restore it; a new version has a file of its own",
+        f"{new} is not listed: in {kind.folder}, sha256sum {kind.new} >> SHA256SUMS",
     ]
-    recording.unlink()
-    assert repository.problems(check_recordings)[0] == "v1_2_0/apps.json.gz is gone: recordings are frozen, restore it"
+    (repository.root / old).unlink()
+    assert repository.problems(kind.check)[0] == f"{old} is gone: it is frozen, restore it"
 
 
-def test_a_recording_that_was_ever_listed_stays_frozen(repository: Repository) -> None:
-    changed = hashlib.sha256(b"changed").hexdigest()
-    repository.commit(
-        {
-            "tests/recordings/v1_2_0/apps.json.gz": "changed",
-            "tests/recordings/SHA256SUMS": f"{changed}  v1_2_0/apps.json.gz\n",
-        }
-    )
+@of_each_kind
+def test_what_was_ever_listed_stays_frozen(repository: Repository, kind: Frozen) -> None:
+    old, new, sums = (f"{kind.folder}/{name}" for name in (kind.old, kind.new, "SHA256SUMS"))
     repository.git("config", "color.ui", "always")
-    restore = f"first listed as {DIGEST[:12]}: restore the recording and its line in SHA256SUMS"
-    assert repository.problems(check_recordings) == [f"v1_2_0/apps.json.gz was {restore}"]
-    repository.commit({name: FILES[name] for name in FILES if name.startswith("tests/recordings")})
-    listed = (repository.root / "tests/recordings/SHA256SUMS").read_text()
-    repository.commit({"tests/recordings/v1_3_0/x.gz": "recorded"})
-    repository.commit({"tests/recordings/SHA256SUMS": f"{listed}{DIGEST}  v1_3_0/x.gz\n"})
-    assert repository.problems(check_recordings) == []
+    repository.commit({old: "changed", sums: kind.sums("changed")})
+    restore = f"{old} was first listed as {DIGEST[:12]}: restore the file and its line in SHA256SUMS"
+    assert repository.problems(kind.check) == [restore]
+    (repository.root / old).unlink()
+    (repository.root / sums).unlink()
+    assert repository.problems(kind.check)[-1] == restore
+    repository.commit({old: "recorded", new: "recorded", sums: f"{kind.sums('recorded')}{DIGEST}  {kind.new}\n"})
+    assert repository.problems(kind.check) == []
+
+
+def test_a_version_with_a_tag_has_its_schema_listed(repository: Repository) -> None:
+    repository.git("tag", "v1.2.0")
+    (problem,) = repository.problems(check_released)
+    assert problem.startswith("tests/components/released_schema/1.2.0.json is not listed")
 
 
 def test_a_schema_that_is_not_generated_is_named(repository: Repository) -> None:
     rule = "schema: .venv/.synced\n\t@echo generated > schema.json\n\n.venv/.synced:\n\t@exit 1\n"
-    schema = {"components/schema.json": "{}", "tests/components/released_schema/1.2.0.json": "{}"}
-    repository.commit({"Makefile": rule, "schema.json": "generated\n", **schema})
+    repository.commit({"Makefile": rule, "schema.json": "generated\n", "components/schema.json": "{}"})
     assert repository.problems(check_schema) == []
     repository.commit({"schema.json": "by hand\n"})
     assert repository.problems(check_schema) == [

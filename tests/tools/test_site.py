@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tools.site import ROOT, command_help, read_indexes, to_site
+from tools.site import ROOT, command_help, read_indexes, reference_pages, to_site
 
 PAGES = {"README.md": "index.md", "docs/images.md": "images.md", "docs/decisions/0001.md": "decisions/0001.md"}
 FORGE = "https://forge.example.com/app"
@@ -53,6 +53,15 @@ def test_each_command_has_its_help() -> None:
     for name in ("torchx-pulumi", "torchx-pulumi render", "torchx-pulumi controller", "torchx-pulumi image push"):
         assert f"## {name}\n\n```text\nusage: {name} [-h]" in text
     assert text.count("## ") == text.count("usage: ")
+
+
+def test_outputs_are_always_there_and_inputs_are_required() -> None:
+    outputs = dict(reference_pages())["reference/outputs.md"]
+    components = dict(reference_pages())["reference/components.md"]
+    assert "Required." not in outputs
+    assert "| `schema_version` | integer | Always there. " in outputs
+    assert "| `queue` | string | Required. " in components
+    assert "| `jobName` | string | Always there. " in components
 
 
 def test_the_site_names_the_repository_of_the_package() -> None:
