@@ -225,6 +225,11 @@ def with_annotations(annotations: Any, more: Mapping[str, Any]) -> Any:
     return pulumi.Output.all(annotations, more).apply(lambda known: {**(known[0] or {}), **known[1]})
 
 
+def provider_inputs(kubeconfig: Any, context: Any) -> dict[str, Any]:
+    """Return the access that a provider for a kubeconfig and a context gets. Empty: the default provider is used."""
+    return {key: value for key, value in (("kubeconfig", kubeconfig), ("context", context)) if value is not None}
+
+
 def create_provider(
     component: pulumi.Resource,
     name: str,
@@ -242,7 +247,7 @@ def create_provider(
         context: Context of the kubeconfig. None: the current one.
         light: Without the generated class, which takes 0.5 s to import. It adds defaults from environment variables.
     """
-    given = {key: value for key, value in (("kubeconfig", kubeconfig), ("context", context)) if value is not None}
+    given = provider_inputs(kubeconfig, context)
     if not given:
         return None
     opts = pulumi.ResourceOptions(parent=component)
