@@ -6,16 +6,15 @@ The only module that registers resources. `register_objects` and `register_notes
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import Any
 
 import pulumi
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
+from torchx_pulumi.model.versions import provider_version
 
 STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")
 """Fields that a kept Pod or Service keeps. Not the name, which is an Output of the job object."""
@@ -257,12 +256,6 @@ def create_provider(
     from pulumi_kubernetes import Provider
 
     return Provider(f"{name}-kubernetes", **given, opts=opts)  # type: ignore[no-any-return]
-
-
-@functools.cache
-def provider_version() -> str:
-    """Return the version of the installed Kubernetes SDK, with which its objects are registered."""
-    return version("pulumi-kubernetes")
 
 
 def type_token(api_version: str, kind: str) -> str:
