@@ -309,7 +309,7 @@ def test_the_passphrase_may_come_from_elsewhere(tmp_path: Path) -> None:
         ({"environment": {"PULUMI_CONFIG_PASSPHRASE_FILE": "~nobodyx/x"}}, "problem", "~nobodyx/x: no such file"),
         ({"backend": "https://api.example.com"}, "skipped", "keeps secrets by itself"),
     ):
-        finding = found(DoctorScope(), replace(given, **change))["passphrase"]  # type: ignore[arg-type]
+        finding = found(DoctorScope(), replace(given, **change))["passphrase"]
         assert (finding.verdict.value, said in finding.detail) == (verdict, True)
 
 
