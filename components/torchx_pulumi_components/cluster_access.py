@@ -18,7 +18,7 @@ from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
 from torchx_pulumi.model.run_record import RunRecord
 
 from torchx_pulumi_components import pulumi_runtime
-from torchx_pulumi_components.resources import type_token
+from torchx_pulumi_components.resources import provider_inputs, type_token
 from torchx_pulumi_components.stack_state import StackState
 
 _given: ContextVar[PodReader | None] = ContextVar("cluster", default=None)
@@ -45,8 +45,8 @@ def connect(
     """Connect to the cluster that the job's objects go to.
 
     Args:
-        kubeconfig: Contents or path. None: Pulumi's configuration, then the ambient one.
-        context: None: Pulumi's configuration, then the current one.
+        kubeconfig: Contents or path. None: the ambient one.
+        context: None: the current one. Without both, Pulumi's configuration has them.
         connections: Those of the program, by kubeconfig and context. A new one is added.
         known: Kubeconfig and context are known. False: a preview, and only `up` knows them.
         own_provider: The program chose a Kubernetes provider, whose cluster is not known here.
@@ -68,8 +68,9 @@ def connect(
             "with a provider of your own, and neither kubeconfig nor kube_context set, nothing is read from the "
             "cluster: the last run is taken as of the last refresh"
         )
-    config = pulumi.Config("kubernetes")
-    access = (kubeconfig or config.get("kubeconfig"), context or config.get("context"))
+    # The engine gives its configuration to the default provider only.
+    chosen = provider_inputs(kubeconfig, context) or pulumi.Config("kubernetes")
+    access = (chosen.get("kubeconfig"), chosen.get("context"))
     if access not in connections:
         connections[access] = KubernetesCluster.connect(*access)
     return connections[access], ""

@@ -241,7 +241,7 @@ class Construction:
         await self._jobs.wait_for(self.component, [*self.depends_on, *self.leaves.resources])
         self.args = read_args(self.name, resolved, self.scheduler, self.spec)
         # By their names in Python, also if they are one Output.
-        self.given = {snake_case(str(key)): self.given[key] for key in resolved}
+        self.given = {snake_case(str(key)): self.given[key] for key, value in resolved.items() if value is not None}
 
     async def _register(
         self,

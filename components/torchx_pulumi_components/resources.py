@@ -6,16 +6,15 @@ The only module that registers resources. `register_objects` and `register_notes
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import Any
 
 import pulumi
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
+from torchx_pulumi.model.versions import provider_version
 
 STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")
 """Fields that a kept Pod or Service keeps. Not the name, which is an Output of the job object."""
@@ -225,6 +224,11 @@ def with_annotations(annotations: Any, more: Mapping[str, Any]) -> Any:
     return pulumi.Output.all(annotations, more).apply(lambda known: {**(known[0] or {}), **known[1]})
 
 
+def provider_inputs(kubeconfig: Any, context: Any) -> dict[str, Any]:
+    """Return the access that a provider for a kubeconfig and a context gets. Empty: the default provider is used."""
+    return {key: value for key, value in (("kubeconfig", kubeconfig), ("context", context)) if value is not None}
+
+
 def create_provider(
     component: pulumi.Resource,
     name: str,
@@ -242,7 +246,7 @@ def create_provider(
         context: Context of the kubeconfig. None: the current one.
         light: Without the generated class, which takes 0.5 s to import. It adds defaults from environment variables.
     """
-    given = {key: value for key, value in (("kubeconfig", kubeconfig), ("context", context)) if value is not None}
+    given = provider_inputs(kubeconfig, context)
     if not given:
         return None
     opts = pulumi.ResourceOptions(parent=component)
@@ -252,12 +256,6 @@ def create_provider(
     from pulumi_kubernetes import Provider
 
     return Provider(f"{name}-kubernetes", **given, opts=opts)  # type: ignore[no-any-return]
-
-
-@functools.cache
-def provider_version() -> str:
-    """Return the version of the installed Kubernetes SDK, with which its objects are registered."""
-    return version("pulumi-kubernetes")
 
 
 def type_token(api_version: str, kind: str) -> str:

@@ -36,8 +36,8 @@ def owned(kubeconfig: str | None = None, context: str | None = None) -> pulumi.R
     """Return options that mark an object as this stack's, and import it if a killed deployment has created it.
 
     Args:
-        kubeconfig: Contents or path. None: Pulumi's configuration, then the ambient one.
-        context: None: Pulumi's configuration, then the current one.
+        kubeconfig: Contents or path. None: the ambient one.
+        context: None: the current one. Without both, Pulumi's configuration has them.
     """
     connections: dict[tuple[str | None, str | None], PodReader] = {}
 

@@ -201,3 +201,44 @@ def test_a_kubeconfig_with_another_address_of_the_same_cluster_is_refused_while_
     assert "in place of the cluster at https://fake.example.com" in refused(up, here, kubeconfig="/k")
     # The provider tells clusters apart by the kubeconfig that it is given; a context alone says nothing to it.
     up(here, kube_context="tunnel")
+
+
+CONFIG = {"kubernetes:kubeconfig": "/config.yaml", "kubernetes:context": "config"}
+ACCESS = {"kubeconfig": "/given.yaml", "kube_context": "given"}
+
+
+@pytest.mark.parametrize("config", [(), ("kubernetes:kubeconfig",), ("kubernetes:context",), tuple(CONFIG)])
+@pytest.mark.parametrize("given", [(), ("kubeconfig",), ("kube_context",), tuple(ACCESS)])
+@pytest.mark.parametrize("empty", [False, True])
+def test_the_cluster_that_is_read_is_the_one_of_the_provider(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, config: tuple[str, ...], given: tuple[str, ...], empty: bool
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr("torchx_pulumi_components.pulumi_runtime.is_mocked", lambda: False)
+
+    def connect(*access: str | None) -> FakeCluster:
+        asked.append(access)
+        return cluster()
+
+    monkeypatch.setattr("torchx_pulumi_components.cluster_access.KubernetesCluster.connect", connect)
+    # An Output without a value, for example that of another stack, is the same as no argument.
+    access = {name: ACCESS[name] if name in given else pulumi.Output.from_input(None) for name in ACCESS}
+    chosen = {name: value for name, value in access.items() if empty or name in given}
+
+    def program() -> None:
+        pulumi.runtime.set_all_config({key: CONFIG[key] for key in config}, [])
+        VolcanoTrainingJob("train", args(**chosen))
+
+    try:
+        engine.run(program)
+    finally:
+        pulumi.runtime.set_all_config({}, [])
+    providers = [item.inputs for item in engine.mocks.of_type("pulumi:providers:kubernetes")]
+    # The engine gives the configuration to the default provider, and to no other one.
+    default = {key.partition(":")[2]: CONFIG[key] for key in config}
+    (inputs,) = providers or [default]
+    # The kubeconfig of a provider is secret.
+    written = {key: value["value"] if isinstance(value, dict) else value for key, value in inputs.items()}
+    assert bool(providers) is bool(given)
+    assert asked == [(written.get("kubeconfig"), written.get("context"))]

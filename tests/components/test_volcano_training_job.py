@@ -876,7 +876,7 @@ def test_an_interrupted_launch_that_cannot_be_looked_at_names_the_import(
 def test_an_older_kubernetes_sdk_is_refused_before_anything_is_registered(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "version", lambda _: "4.28.0")
+    monkeypatch.setattr(cli, "provider_version", lambda: "4.28.0")
     with pytest.raises(pulumi.RunError, match=r"Kubernetes provider 4\.28 is too old.*nothing was changed"):
         engine.run(lambda: VolcanoTrainingJob("train", args()))
     assert not engine.mocks.resources
@@ -885,7 +885,7 @@ def test_an_older_kubernetes_sdk_is_refused_before_anything_is_registered(
 def test_a_newer_kubernetes_sdk_is_warned_about_once(
     engine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cli, "version", lambda _: "4.99.1")
+    monkeypatch.setattr(cli, "provider_version", lambda: "4.99.1")
     engine.run(lambda: [VolcanoTrainingJob(name, args()) for name in ("a", "b")])
     assert caplog.text.count("Kubernetes provider 4.99 is newer than") == 1
 

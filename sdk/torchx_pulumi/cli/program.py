@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -61,10 +62,15 @@ def program_command(arguments: argparse.Namespace) -> int:
         raise invalid_job(app_id, [Problem("--to", f"{folder / name} exists already") for name in taken])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            # Environment and arguments may have secrets.
-            (folder / name).touch(mode=0o600, exist_ok=False)
-            (folder / name).write_text(text, encoding="utf-8")
+        with contextlib.ExitStack() as undo:
+            for name, text in files.items():
+                path = folder / name
+                # Environment and arguments may have secrets.
+                path.touch(mode=0o600, exist_ok=False)
+                undo.callback(path.unlink)
+                path.write_text(text, encoding="utf-8")
+            # All files are written, and stay.
+            undo.pop_all()
     except OSError as error:
         raise invalid_job(app_id, [Problem("--to", f"{folder} cannot be written: {error.strerror}")]) from error
     steps = next_steps(place, str(folder), default_passphrase_file(place, os.environ), is_new=is_new)

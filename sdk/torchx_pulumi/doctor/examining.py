@@ -21,7 +21,7 @@ from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.model.documentation import page
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
-from torchx_pulumi.model.versions import VERSIONS, read_version, version_text
+from torchx_pulumi.model.versions import VERSIONS, provider_version, read_version, version_text
 from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.protocol import SchedulerBackend
 from torchx_pulumi.stack_state.backend import choose_backend, state_folder
@@ -157,6 +157,8 @@ class DoctorClients:
     provider_on_path: Callable[[], str | None] = provider_on_path
     sdk_version: str = field(default_factory=lambda: metadata.version("pulumi"))
     """Version of the Python package `pulumi`."""
+    provider_version: str = field(default_factory=provider_version)
+    """Version of the provider that a launch takes, unless one is on PATH."""
     connect: Callable[[], Cluster] = KubernetesCluster.connect
     ping_docker: Callable[[], None] = ping_docker
     ask_registry: Callable[[str], None] = ask_registry
@@ -179,7 +181,10 @@ def examine(scope: DoctorScope, clients: DoctorClients, *, limit_s: float = LIMI
     checks: list[tuple[str, Check]] = [
         ("pulumi", partial(machine.check_pulumi, clients.run)),
         ("pulumi-sdk", partial(machine.check_sdk, clients.sdk_version)),
-        ("kubernetes-provider", partial(machine.check_provider, clients.run, clients.provider_on_path)),
+        (
+            "kubernetes-provider",
+            partial(machine.check_provider, clients.provider_version, clients.run, clients.provider_on_path),
+        ),
         ("state-folder", partial(machine.check_state_folder, clients.folder)),
         ("passphrase", partial(machine.check_passphrase, clients.folder, clients.environment, clients.backend)),
         ("docker", partial(machine.check_docker, clients.ping_docker)),

@@ -16,6 +16,7 @@ from pathlib import Path
 from torchx_pulumi.model.errors import ImageError, TorchxPulumiError
 from torchx_pulumi.model.finding import Finding, ok, problem, skipped
 from torchx_pulumi.model.versions import (
+    PROVIDER_ADVICE,
     SDK_ADVICE,
     VERSIONS,
     provider_problem,
@@ -37,7 +38,11 @@ _METHOD = "/pulumirpc.ResourceProvider/GetPluginInfo"
 
 
 def run_program(program: str, arguments: str, *, timeout_s: float = 60.0) -> str | None:
-    """Return the output of a program. None: it is not on PATH, failed, or exceeded `timeout_s`."""
+    """Return the output of a program. None: it is not on PATH, or failed.
+
+    Raises:
+        TorchxPulumiError: It exceeded `timeout_s`.
+    """
     found = shutil.which(program)
     if found is None:
         return None
@@ -51,7 +56,12 @@ def run_program(program: str, arguments: str, *, timeout_s: float = 60.0) -> str
             timeout=timeout_s,
             env=environment,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired as error:
+        raise TorchxPulumiError(
+            f"`{program} {arguments}` did not answer in {timeout_s:g} s; run it by hand, or give it more time with "
+            "--timeout"
+        ) from error
+    except OSError:
         return None
     return done.stdout if done.returncode == 0 else None
 
@@ -81,35 +91,37 @@ def check_sdk(version: str) -> Finding:
     return problem(name, refusal, SDK_ADVICE) if refusal else ok(name, f"version {version}")
 
 
-def check_provider(run: Run, ask_on_path: Callable[[], str | None]) -> Finding:
+def check_provider(wanted: str, run: Run, ask_on_path: Callable[[], str | None]) -> Finding:
     """Check Pulumi's Kubernetes provider, on PATH or among the plugins.
 
     Args:
+        wanted: Version that a launch takes, unless PATH has one.
         run: Runs the Pulumi CLI.
         ask_on_path: Returns the version of the provider on PATH. None: PATH has none.
     """
     name, known = "kubernetes-provider", VERSIONS["kubernetes-provider"]
-    wanted = version_text(known.oldest)
+    oldest = version_text(known.oldest)
+    # A launch checks this version also if PATH has another one.
+    version = read_version(wanted)
+    if version and (refusal := provider_problem(version)):
+        return problem(name, refusal, PROVIDER_ADVICE)
     printed = ask_on_path()
-    found = [version for version in map(read_version, plugins(run, "kubernetes")) if version is not None]
-    version = max(found, default=None) if printed is None else read_version(printed)
-    if printed is not None and version is None:
-        return problem(
-            name, f"the provider on PATH gives {printed[:80]!r} as its version", f"install {wanted} or later"
-        )
+    if printed is None:
+        if wanted not in plugins(run, "kubernetes"):
+            return skipped(
+                name,
+                f"version {wanted} is not installed yet; Pulumi downloads it at the first launch, about 30 MB",
+                f"without a way to get.pulumi.com: put {EXECUTABLE} {oldest} or later on PATH",
+            )
+        return ok(name, f"plugin version {wanted}", known.warning(version) if version else None)
+    version = read_version(printed)
     if version is None:
-        return skipped(
-            name,
-            "not installed yet; Pulumi downloads it at the first launch, about 30 MB",
-            f"without a way to get.pulumi.com: put pulumi-resource-kubernetes {wanted} or later on PATH",
+        return problem(
+            name, f"the provider on PATH gives {printed[:80]!r} as its version", f"install {oldest} or later"
         )
-    refusal = provider_problem(version)
-    if refusal and printed is not None:
-        return problem(name, refusal, f"put pulumi-resource-kubernetes {wanted} or later on PATH, or none")
-    if refusal:
-        return problem(name, refusal, f"run `pulumi plugin install resource kubernetes` for {wanted}+")
-    detail = f"plugin version {version_text(version)}" if printed is None else f"version {printed} on PATH"
-    return ok(name, detail, known.warning(version))
+    if refusal := provider_problem(version):
+        return problem(name, refusal, f"put {EXECUTABLE} {oldest} or later on PATH, or none")
+    return ok(name, f"version {printed} on PATH", known.warning(version))
 
 
 def check_docker(ping: Callable[[], None]) -> Finding:
@@ -167,7 +179,8 @@ def check_passphrase(folder: Path, environment: Mapping[str, str], backend: str)
     if "PULUMI_CONFIG_PASSPHRASE" in environment:
         return ok(name, "PULUMI_CONFIG_PASSPHRASE is set")
     given = environment.get("PULUMI_CONFIG_PASSPHRASE_FILE")
-    file = Path(given).expanduser() if given else folder / "passphrase"
+    # That of pathlib raises for `~` of an unknown user.
+    file = Path(os.path.expanduser(given)) if given else folder / "passphrase"  # noqa: PTH111
     try:
         there = is_file(file)
     except OSError as error:

@@ -6,9 +6,11 @@ docs/tested-versions.md read it; tests compare pyproject.toml, `requirements` an
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version as installed_version
 from types import MappingProxyType
 from typing import Final
 
@@ -122,6 +124,16 @@ SDK_ADVICE: Final = (
     "install a newer torchx-pulumi"
 )
 """Advice about a version of the Python package `pulumi` that is not supported."""
+
+
+PROVIDER_ADVICE: Final = "run `pip install --upgrade pulumi-kubernetes`"
+"""Advice about a version of the Python package `pulumi-kubernetes` that is too old."""
+
+
+@functools.cache
+def provider_version() -> str:
+    """Return the version of the installed Kubernetes SDK, for which Pulumi takes the same version of its provider."""
+    return installed_version("pulumi-kubernetes")
 
 
 def provider_problem(version: Version) -> str | None:

@@ -15,13 +15,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
-from torchx_pulumi.model.versions import VERSIONS, provider_problem, read_version
+from torchx_pulumi.model.versions import PROVIDER_ADVICE, VERSIONS, provider_problem, provider_version, read_version
 from torchx_pulumi.stack_state.backend import (
     DEFAULT_PROJECT,
     FILE_SCHEME,
@@ -222,7 +221,7 @@ def find_cli() -> str:
 
 
 def check_provider(warn: Callable[[str], None]) -> None:
-    """Check the version of the installed Kubernetes SDK, for which Pulumi installs the same version of its provider.
+    """Check the version of the Kubernetes provider that a launch takes.
 
     Args:
         warn: Receives a warning about a version that is newer than the tested ones.
@@ -230,11 +229,11 @@ def check_provider(warn: Callable[[str], None]) -> None:
     Raises:
         DeployError: The version is older than the supported ones.
     """
-    installed = read_version(version("pulumi-kubernetes"))
+    installed = read_version(provider_version())
     if installed is None:
         return
     if problem := provider_problem(installed):
-        raise DeployError(f"{problem}; nothing was changed; pip install --upgrade pulumi-kubernetes")
+        raise DeployError(f"{problem}; nothing was changed; {PROVIDER_ADVICE}")
     if warning := VERSIONS["kubernetes-provider"].warning(installed):
         warn(warning)
 

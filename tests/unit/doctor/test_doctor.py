@@ -8,6 +8,7 @@ import stat
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,19 @@ from torchx_pulumi.doctor.machine import check_passphrase, check_state_folder, r
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError, ImageError
 from torchx_pulumi.model.finding import ok
-from torchx_pulumi.model.versions import VERSIONS
+from torchx_pulumi.model.versions import PROVIDER_ADVICE, VERSIONS
 from torchx_pulumi.schedulers.installed import DEPLOYMENT
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
 from torchx_pulumi.testing import KNOWN, FakeCluster
 
 
-def plugin(version: str) -> str:
-    return json.dumps([{"name": "kubernetes", "kind": "resource", "version": version}])
+def plugin(*versions: str) -> str:
+    return json.dumps([{"name": "kubernetes", "kind": "resource", "version": version} for version in versions])
 
 
 PRINTED = {
     ("pulumi", "version"): f"v{VERSIONS['pulumi'].tested}\n",
-    ("pulumi", "plugin ls --json"): plugin("4.29.1"),
+    ("pulumi", "plugin ls --json"): plugin("4.34.2"),
 }
 
 
@@ -53,6 +54,7 @@ def seams(folder: Path, cluster: FakeCluster | None = None, printed: dict[Any, s
     return DoctorClients(
         run=lambda program, words: known.get((program, words)),
         provider_on_path=lambda: None,
+        provider_version="4.34.2",
         connect=lambda: cluster or FakeCluster(volcano()),
         ping_docker=lambda: None,
         ask_registry=lambda _: None,
@@ -87,12 +89,6 @@ def test_all_is_well(tmp_path: Path) -> None:
         ({("pulumi", "version"): "hello"}, "pulumi", "problem", "printed 'hello'"),
         ({}, "kubernetes-provider", "skipped", "downloads it"),
         ({("pulumi", "plugin ls --json"): "no JSON"}, "kubernetes-provider", "skipped", "not installed"),
-        (
-            {("pulumi", "plugin ls --json"): plugin("4.28.0")},
-            "kubernetes-provider",
-            "problem",
-            "before 4.29 it takes over",
-        ),
     ],
 )
 def test_programs(tmp_path: Path, printed: dict[Any, str], check: str, verdict: str, said: str) -> None:
@@ -186,6 +182,28 @@ def test_the_provider_on_path_comes_before_plugins(tmp_path: Path, version: str,
     ]
     assert (finding.verdict.value, said in finding.detail) == (verdict, True)
     assert bool(finding.resolution) is (version != "4.33.0")
+
+
+@pytest.mark.parametrize(
+    ("installed", "plugins", "verdict", "said"),
+    [
+        ("4.34.2", ["4.28.0", "4.34.2", "4.35.0"], "ok", "plugin version 4.34.2"),
+        ("4.35.0", ["4.34.2", "4.35.0"], "ok", "newer than 4.34, the newest one that was tested"),
+        ("4.34.2", ["4.28.0"], "skipped", "version 4.34.2 is not installed yet; Pulumi downloads it"),
+        ("4.34.2", ["4.35.0"], "skipped", "version 4.34.2 is not installed yet; Pulumi downloads it"),
+        ("4.28.0", ["4.28.0", "4.34.2"], "problem", "before 4.29 it takes over"),
+    ],
+)
+def test_the_provider_is_the_one_that_a_launch_takes(
+    tmp_path: Path, installed: str, plugins: list[str], verdict: str, said: str
+) -> None:
+    printed = {**PRINTED, ("pulumi", "plugin ls --json"): plugin(*plugins)}
+    given = replace(seams(tmp_path / "s", printed=printed), provider_version=installed)
+    finding = found(DoctorScope(), given)["kubernetes-provider"]
+    assert (finding.verdict.value, said in finding.detail) == (verdict, True)
+    assert ("newer" in finding.detail) is (installed == "4.35.0")
+    if verdict == "problem":
+        assert finding.resolution == PROVIDER_ADVICE
 
 
 def test_an_sdk_that_was_not_tested_is_a_problem(tmp_path: Path) -> None:
@@ -288,13 +306,14 @@ def test_files_that_others_may_read_and_a_full_disk_are_problems(tmp_path: Path)
 
 def test_the_passphrase_may_come_from_elsewhere(tmp_path: Path) -> None:
     given = seams(tmp_path / "s")
-    gone = {"PULUMI_CONFIG_PASSPHRASE_FILE": str(tmp_path / "gone")}
-    for change, verdict in (
-        ({"environment": {"PULUMI_CONFIG_PASSPHRASE": ""}}, "ok"),
-        ({"environment": gone}, "problem"),
-        ({"backend": "https://api.example.com"}, "skipped"),
+    for change, verdict, said in (
+        ({"environment": {"PULUMI_CONFIG_PASSPHRASE": ""}}, "ok", "is set"),
+        ({"environment": {"PULUMI_CONFIG_PASSPHRASE_FILE": str(tmp_path / "gone")}}, "problem", "gone: no such file"),
+        ({"environment": {"PULUMI_CONFIG_PASSPHRASE_FILE": "~nobodyx/x"}}, "problem", "~nobodyx/x: no such file"),
+        ({"backend": "https://api.example.com"}, "skipped", "keeps secrets by itself"),
     ):
-        assert found(DoctorScope(), replace(given, **change))["passphrase"].verdict.value == verdict  # type: ignore[arg-type]
+        finding = found(DoctorScope(), replace(given, **change))["passphrase"]
+        assert (finding.verdict.value, said in finding.detail) == (verdict, True)
 
 
 def test_a_check_that_hangs_or_breaks_is_said_and_the_others_are_heard() -> None:
@@ -319,6 +338,17 @@ def test_programs_are_found_run_and_their_failures_are_no_error() -> None:
     assert run_program("sh", "-c true") == ""
     assert run_program("sh", "-c false") is None
     assert run_program("no-such-program-of-anybody", "") is None
+
+
+def test_a_cli_that_answers_too_late_is_not_said_to_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "pulumi"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    given = replace(seams(tmp_path / "s"), run=partial(run_program, timeout_s=0.05))
+    finding = found(DoctorScope(), given)["pulumi"]
+    assert finding.verdict is Verdict.PROBLEM
+    assert "`pulumi version` did not answer in 0.05 s" in finding.detail
 
 
 def test_the_command_prints_and_says_by_its_exit_code_whether_all_is_well(

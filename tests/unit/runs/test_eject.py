@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +119,29 @@ def test_the_command_writes_the_project_once(
     assert f"export PULUMI_CONFIG_PASSPHRASE_FILE={passphrase}\n" in steps
     assert f"cd '{there}'\n" in steps
     assert main(words) == EXIT_INVALID
+
+
+def test_a_write_that_fails_midway_leaves_no_file_and_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    RunIndex().add(ENTRY)
+    there = tmp_path / "there"
+    words = ["program", "pulumi_volcano://s/ml:train-x1", "--to", str(there)]
+    last = list(project_files(ENTRY))[-1]
+    write_text = Path.write_text
+
+    def fill(path: Path, text: str, encoding: str) -> None:
+        write_text(path, text, encoding)
+        if path.name == last:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_text", fill)
+        assert main(words) == EXIT_INVALID
+    assert f"{there} cannot be written: No space left on device" in capsys.readouterr().err
+    assert list(there.iterdir()) == []
+    assert main(words) == 0
 
 
 @pytest.mark.parametrize("folder", ["", " "])
