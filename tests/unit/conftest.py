@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import pathlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
     for name in ("stat", "lstat", "listdir", "scandir", "open"):
         monkeypatch.setattr(os, name, refusing(getattr(os, name)))
     monkeypatch.setattr(io, "open", refusing(io.open))
+    if sys.version_info < (3, 11):  # its pathlib keeps the functions that it found when it was imported
+        for name, home in (("stat", os), ("listdir", os), ("scandir", os), ("open", io)):
+            monkeypatch.setattr(getattr(pathlib, "_NormalAccessor"), name, staticmethod(getattr(home, name)))  # noqa: B009 - typing knows newer ones only
     for name, real in (("is_file", os.path.isfile), ("is_dir", os.path.isdir), ("exists", os.path.exists)):
         monkeypatch.setattr(Path, name, lambda path, ask=real: ask(path))
     return lambda path, number: refused.update({os.fspath(path): number})
