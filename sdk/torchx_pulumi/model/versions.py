@@ -82,7 +82,7 @@ class PartVersions:
 
 VERSIONS: Final[Mapping[str, PartVersions]] = MappingProxyType(
     {
-        "python": PartVersions(title="Python", tested="3.11.7", oldest=(3, 10)),
+        "python": PartVersions(title="Python", tested="3.14.10", oldest=(3, 10)),
         "torchx": PartVersions(title="TorchX", tested="0.7.0", oldest=(0, 7), package="torchx"),
         "torchx-nightly": PartVersions(title="TorchX nightly", tested="2026.10.26", oldest=(2026, 10)),
         "pulumi": PartVersions(title="Pulumi CLI", tested="3.274.1", oldest=(3, 259)),
