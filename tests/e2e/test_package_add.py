@@ -96,7 +96,7 @@ def add(project: Project, command: str, plugins: Path) -> None:
         ["pulumi", *words, "--non-interactive"], cwd=project.folder, env=project.env, text=True, capture_output=True
     )
     assert "Finished installing dependencies" in done.stdout + done.stderr, done.stdout + done.stderr
-    (program,) = plugins.glob("**/venv/bin/pulumi-resource-torchx")
+    (program,) = plugins.glob("**/bin/pulumi-resource-torchx")
     if done.returncode:
         assert LACKS[0] in done.stderr
         project.run("package", "add", str(program))
