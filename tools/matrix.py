@@ -36,7 +36,9 @@ PARTS: Final = (
     ("Volcano", "volcano", "cluster"),
 )
 """Parts of a real run: title, name in `tools.bootstrap`, and what of a row they belong to."""
-PRINT_VERSION: Final = "import sys, tools.bootstrap.parts as all; print(all.part_named(sys.argv[1]).version)"
+PRINT_VERSION: Final = (
+    "import sys; from tools.bootstrap.parts import part_named; print(part_named(sys.argv[1]).version)"
+)
 ALL: Final = ("tests/unit", "tests/components", "tests/golden", "tests/parity")
 TORCHX: Final = ("tests/parity", "tests/unit/torchx_adapter")
 WIRE: Final = ("tests/unit/kube", "tests/contract/registry")

@@ -105,11 +105,12 @@ def check_tree(release: Release) -> Iterator[str]:
 
 def check_version(release: Release) -> Iterator[str]:
     """Pages, examples, templates, and a tag of this commit, name the version of `pyproject.toml`."""
-    allowed = {release.version, re.sub(r"\d+$", "x", release.version)}
+    series = re.sub(r"\d+$", "x", release.version)
     for name in filter(None, release.git("ls-files", "-z", *NAMING).split("\0")):
         for before, found in NAMED.findall((release.root / name).read_text(encoding="utf-8")):
-            if found not in allowed:
-                yield f"{name} names {before}{found}: write {' or '.join(sorted(allowed))}"
+            wanted = series if before == "fixes: now " else release.version
+            if found != wanted:
+                yield f"{name} names {before}{found}: write {wanted}"
     for tag in release.tags():
         if tag != f"v{release.version}":
             yield f"the tag {tag} is not v{release.version}: change `version` in pyproject.toml, or tag another commit"

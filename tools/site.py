@@ -135,7 +135,7 @@ def command_help(words: tuple[str, ...]) -> Iterator[str]:
 
 def _outputs(schema: Mapping[str, Any]) -> str:
     text = f"# Stack output torchx\n\n{schema['description']} `torchx_pulumi.outputs.reader.read_schema()` returns the "
-    text += f"JSON Schema of which this page is made.\n\n{_fields(schema, ALWAYS)}"
+    text += f"JSON Schema from which this page is generated.\n\n{_fields(schema, ALWAYS)}"
     kinds = schema["$defs"].items()
     return text + "".join(f"\n## {name}\n\n{kind['description']}\n\n{_fields(kind, ALWAYS)}" for name, kind in kinds)
 

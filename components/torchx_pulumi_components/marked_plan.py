@@ -65,9 +65,9 @@ class MarkedPlan:
 
         A secret number is too short to be searched for, and a warning may have one that is computed from it.
         """
-        is_planned = text in self.registration.plan.warnings
-        same = self.registration if not self.leaves.secret_places else self.changed
-        if not is_planned or (same is not None and text in same.plan.warnings):
+        if not self.leaves.secret_places or text not in self.registration.plan.warnings:
+            return text
+        if self.changed is not None and text in self.changed.plan.warnings:
             return text
         return _NUMBER.sub(HIDDEN, text)
 

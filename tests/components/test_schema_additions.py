@@ -64,7 +64,7 @@ def comparable(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def marked(spec: Mapping[str, Any], group: str, required: str, mark: str = "required") -> dict[str, Any]:
-    """Return a group whose properties say whether they are required, in place of the list that does."""
+    """Return a group that marks its required properties, and no list of them."""
     listed = spec.get(required, [])
     marks = {name: {**item, mark: name in listed} for name, item in spec.get(group, {}).items()}
     return {group: marks, required: None}

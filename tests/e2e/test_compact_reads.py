@@ -51,7 +51,7 @@ def read(look: KubernetesCluster, namespace: str, name: str) -> tuple[JobStatus,
 
 
 def is_running(look: KubernetesCluster, namespace: str, name: str, replicas: int) -> bool:
-    """Say whether all pods run, and Volcano's controller, which looks at them one by one, has seen it."""
+    """Return whether all pods run, and Volcano's controller has counted them; it takes one after the other."""
     status, _ = read(look, namespace, name)
     return status.state is JobState.RUNNING and status.roles[0].counts == {JobState.RUNNING: replicas}
 

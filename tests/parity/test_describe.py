@@ -173,7 +173,7 @@ def test_what_the_tasks_of_a_role_have_is_said_once(live: dict[str, Any]) -> Non
         describe_job(live)
     said = "is a field that an app cannot describe"
     assert [str(problem) for problem in caught.value.problems] == [
-        f"spec.tasks[0].template.spec.containers[0].workingDir: {said}; so it is in 1 other task of the role",
+        f"spec.tasks[0].template.spec.containers[0].workingDir: {said}; the same in 1 other task of the role",
         f"spec.tasks[2].dependsOn: {said}",
         f"spec.tasks[2].template.spec.containers[0].workingDir: {said}",
     ]

@@ -114,7 +114,7 @@ def test_pages_and_tag_name_the_version_of_the_project(repository: Repository) -
     repository.git("tag", "v1.3.0")
     *files, tag = repository.problems(check_version)
     assert files == [
-        f"{name} names {found}: write 1.2.0 or 1.2.x"
+        f"{name} names {found}: write {'1.2.x' if name == 'SECURITY.md' else '1.2.0'}"
         for name, found in (
             ("SECURITY.md", "fixes: now 1.1.x"),
             ("docs/ä b.md", "components@1.1.0"),

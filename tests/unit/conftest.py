@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import pathlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +31,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
     monkeypatch.setattr(io, "open", refusing(io.open))
     if sys.version_info < (3, 11):  # its pathlib keeps the functions that it found when it was imported
         for name, home in (("stat", os), ("listdir", os), ("scandir", os), ("open", io)):
-            monkeypatch.setattr(getattr(pathlib, "_NormalAccessor"), name, staticmethod(getattr(home, name)))  # noqa: B009 - typing knows newer ones only
+            monkeypatch.setattr(f"pathlib._NormalAccessor.{name}", staticmethod(getattr(home, name)))
     for name, real in (("is_file", os.path.isfile), ("is_dir", os.path.isdir), ("exists", os.path.exists)):
         monkeypatch.setattr(Path, name, lambda path, ask=real: ask(path))
     return lambda path, number: refused.update({os.fspath(path): number})

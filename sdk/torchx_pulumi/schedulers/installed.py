@@ -29,7 +29,7 @@ def installed(check: str, detail: str, part: str, tag: str | None) -> Finding:
         check: Name of the check.
         detail: What else was seen.
         part: Name of the scheduler in the table of versions.
-        tag: Tag of its image. None: it cannot be seen, and nothing is said about the version.
+        tag: Tag of its image. None: not visible, and the finding has no version.
     """
     known = VERSIONS[part]
     if tag is None:

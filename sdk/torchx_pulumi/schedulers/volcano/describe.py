@@ -293,7 +293,7 @@ def _once(problems: Sequence[Problem], roles: Sequence[Sequence[Fields]]) -> Ite
     for first, *others in same.values():
         if others:
             count = "1 other task" if len(others) == 1 else f"{len(others)} other tasks"
-            yield Problem(first.path, f"{first.message}; so it is in {count} of the role")
+            yield Problem(first.path, f"{first.message}; the same in {count} of the role")
         else:
             yield first
 
