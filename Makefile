@@ -30,12 +30,12 @@ RELEASE := .venv-release/.synced
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
-$(SYNCED): pyproject.toml requirements/dev.txt tools/sync.py
+$(SYNCED): pyproject.toml fleet/pyproject.toml requirements/dev.txt tools/sync.py
 	@echo "sync: Python packages into .venv (TorchX 0.7.0)"
 	@$(PYTHON) tools/sync.py .venv requirements/dev.txt
 	@touch $@
 
-$(NIGHTLY): pyproject.toml requirements/nightly.txt tools/sync.py
+$(NIGHTLY): pyproject.toml fleet/pyproject.toml requirements/nightly.txt tools/sync.py
 	@echo "sync: Python packages into .venv-nightly (TorchX nightly)"
 	@$(PYTHON) tools/sync.py .venv-nightly requirements/nightly.txt
 	@touch $@
@@ -81,10 +81,12 @@ bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)
 matrix: $(SYNCED) ## The table of docs/tested-versions.md, version by version; by hand, hours (ARGS="Python urllib3")
 	@$(VENV)/python -m tools.matrix $(ARGS)
 
-schema: $(SYNCED) ## Write what is made of code again: components, schemas, tables of options and reasons
+schema: $(SYNCED) ## Write what is made of code again: components, schemas, tables of options and outputs
 	@$(VENV)/python -m tools.components
 	@$(VENV)/python -m tools.package_schema > components/.schema.json
 	@mv components/.schema.json components/schema.json
+	@$(VENV)/python -m tools.outputs_page > docs/.outputs.md
+	@mv docs/.outputs.md docs/outputs.md
 	@$(VENV)/python -m tools.output_schema > sdk/torchx_pulumi/outputs/.schema.json
 	@mv sdk/torchx_pulumi/outputs/.schema.json sdk/torchx_pulumi/outputs/schema.json
 
@@ -92,8 +94,9 @@ docs: $(DOCS) ## Build the documentation site into build/site
 	@$(VENV)/python -m tools.site
 	@.venv-docs/bin/zensical build --clean --strict
 
-wheel: $(SYNCED) ## Build the wheel into dist/
+wheel: $(SYNCED) ## Build both wheels into dist/
 	@$(VENV)/uv build --wheel --out-dir dist .
+	@$(VENV)/uv build --wheel --out-dir dist fleet
 
 release-check: $(SYNCED) $(RELEASE) ## Build what a release publishes into dist/, and say what is missing
 	@$(VENV)/python -m tools.release

@@ -29,10 +29,10 @@ AGAIN_S = 0.3
 
 def main(seconds: float = 60.0, jobs: int = 1) -> int:
     """Measure, and print what was met."""
-    from torchx_pulumi.cli.controller import SWITCH_S
-    from torchx_pulumi.controller.settings import ControllerTiming
+    from torchx_pulumi_fleet.cli.controller import SWITCH_S
+    from torchx_pulumi_fleet.writer.settings import ControllerTiming
 
-    from tests.unit.controller.world import World
+    from tests.fleet.writer.world import World
 
     sys.setswitchinterval(SWITCH_S)
     with tempfile.TemporaryDirectory() as folder:

@@ -156,7 +156,7 @@ class Running:
 
 def timed(controller: Running, path: str) -> float:
     """Return the seconds that an answer takes which is not one that others have asked for."""
-    from torchx_pulumi.web import limits
+    from torchx_pulumi_fleet.web import limits
 
     time.sleep(1.1 * limits.SHARED_S)
     began = time.perf_counter()
@@ -166,7 +166,7 @@ def timed(controller: Running, path: str) -> float:
 
 def paints(url: str, offline: Path) -> tuple[float, float]:
     """Return the milliseconds until the table of the live page and of the offline page is shown in Chromium."""
-    from tests.e2e.test_fleet_page import started_browser
+    from tests.e2e.fleet.test_fleet_page import started_browser
 
     with started_browser() as browser:
         context = browser.new_context()

@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "components" / "torchx_pulumi_components" / "examples").glob("*.md"))
 """Examples in the descriptions of the schema's resources, by component."""
+FIRST = "first"
+"""Name of the block with which a page begins: lines to try."""
 FENCE = re.compile(r"^```(\S*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -51,3 +53,10 @@ def commands(page: str, name: str, values: Mapping[str, str] | None = None) -> l
         assert example in text, f"{page}: block {name!r} has no {example!r}"
         text = text.replace(example, value)
     return [re.split(r"\s+# ", line)[0].strip() for line in text.splitlines() if line.strip()]
+
+
+def command_lines(page: Path) -> list[tuple[str, str]]:
+    """Return name of the block and text of each line of a page's shell blocks, with `OUTPUT` in place of `$(...)`."""
+    shell = [(name, text.replace("\\\n", " ")) for language, name, text in blocks(page) if language == "sh"]
+    lines = [(name, line) for name, text in shell for line in text.splitlines() if line.strip()]
+    return [(name, re.sub(r"\$\(.*?\)", "OUTPUT", line)) for name, line in lines]

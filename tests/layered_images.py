@@ -31,8 +31,8 @@ class MemoryBlob:
     def size(self) -> int:
         return len(self.content)
 
-    def read(self, offset: int = 0) -> Iterator[bytes]:
-        for begin in range(offset, len(self.content), PIECE):
+    def read(self) -> Iterator[bytes]:
+        for begin in range(0, len(self.content), PIECE):
             yield self.content[begin : begin + PIECE]
 
 

@@ -1,4 +1,4 @@
-"""Write what is made of tables in code: components of schedulers, docs/options.md, the reasons of docs/diagnosis.md.
+"""Write what is made of tables in code: arguments of components, and options in docs.
 
 The first page of the package in the Pulumi registry, docs/_index.md, gets the example of its schema.
 
@@ -9,23 +9,24 @@ Pulumi's analyzer reads the text under a field from the source of its class, and
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import torchx_pulumi_components
+from torchx_pulumi.model.image_options import ImageOptions, ImageRequest
 from torchx_pulumi.model.launch_options import ProgramOptions
 from torchx_pulumi.model.options import Option, is_table, rows_of
-from torchx_pulumi.model.status import Reason
+from torchx_pulumi.outputs import types as output_types
 from torchx_pulumi.outputs.types import COMPONENT_OUTPUTS
 from torchx_pulumi.schedulers import SchedulerBackend, find_backend, scheduler_names
-from torchx_pulumi.torchx_adapter.run_opts import AdapterOptions, WorkspaceOptions
+from torchx_pulumi.torchx_adapter.run_opts import AdapterOptions, PatchingOptions
+from torchx_pulumi_stacks.images import ImageConfig
+from torchx_pulumi_stacks.settings import key_of
+from typing_extensions import is_typeddict
 
 OWN_SCHEDULERS = ("volcano", "mcad")
 """Schedulers of this project, which the page shows."""
@@ -79,11 +80,13 @@ _CONSTRUCTOR = '''
 
 
 def _imports(rows: Sequence[Option], nested: Sequence[Any], module: str) -> str:
-    enums: dict[str, set[str]] = {}
+    words = {word for _, kind, _ in COMPONENT_OUTPUTS for word in kind.split()}
+    shapes = {word for word in words if is_typeddict(vars(output_types).get(word))}
+    imported = {output_types.__name__: shapes}
     for row in (*rows, *(each for kind in nested for each in rows_of(kind))):
         if isinstance(row.kind, type) and issubclass(row.kind, Enum):
-            enums.setdefault(row.kind.__module__, set()).add(row.kind.__name__)
-    lines = [f"from {name} import {', '.join(sorted(names))}" for name, names in sorted(enums.items())]
+            imported.setdefault(row.kind.__module__, set()).add(row.kind.__name__)
+    lines = [f"from {name} import {', '.join(sorted(names))}" for name, names in sorted(imported.items())]
     typing = "from typing_extensions import NotRequired, TypedDict"
     own = [
         "from torchx_pulumi_components.args import Role",
@@ -94,7 +97,7 @@ def _imports(rows: Sequence[Option], nested: Sequence[Any], module: str) -> str:
     return "\n".join([*_STANDARD, *lines, *rest])
 
 
-_STANDARD = ("from collections.abc import Mapping, Sequence", "from typing import Any", "", "import pulumi")
+_STANDARD = ("from collections.abc import Mapping, Sequence", "", "import pulumi")
 
 
 def _typed_dict(name: str, text: str, fields: Sequence[str]) -> str:
@@ -106,13 +109,18 @@ def _fields(rows: Sequence[Option], discovered: Mapping[str, str]) -> list[str]:
 
 
 def _type_of(row: Option) -> str:
-    kind = "str" if row.kind is str and row.known else _annotation(row.kind)
+    kind = _annotation(row.kind)
+    if row.secret and row.kind is not str:
+        # It may be secret as a whole.
+        kind = f"pulumi.Input[{kind}]"
+    if row.known:
+        kind = kind.replace("pulumi.Input[str]", "str")
     return kind if row.required else f"NotRequired[{kind}]"
 
 
 def _annotation(kind: Any) -> str:
-    if kind is str:
-        return "pulumi.Input[str]"
+    if kind is str or kind is Any:
+        return "pulumi.Input[str]" if kind is str else "Any"
     if is_table(kind):
         return str(kind.ARGUMENT_TYPE)
     parameters, origin = get_args(kind), get_origin(kind)
@@ -138,18 +146,50 @@ def _text(text: str) -> str:
     return f'    """{text}"""\n'
 
 
+def image_module() -> str:
+    """Return the text of the module with the arguments of a patched image."""
+    rows = sorted(_own_first(ImageRequest), key=lambda row: not row.required)
+    imports = "\n".join(
+        (
+            "from collections.abc import Mapping",
+            "from typing import Any",
+            *_STANDARD[1:],
+            "from typing_extensions import NotRequired, TypedDict",
+        )
+    )
+    arguments = _typed_dict("PatchedImageArgs", "Arguments of a patched image.", _fields(rows, {}))
+    head = '"""Arguments of the component PatchedImage. Written by `python -m tools.components`."""'
+    return f"{head}\n\n{imports}\n\n\n{arguments}"
+
+
+def _own_first(kind: type) -> list[Option]:
+    """Return the rows of a table of images: what only its surface has, then what all have."""
+    every = {row.name for row in rows_of(ImageOptions)}
+    return sorted(rows_of(kind), key=lambda row: row.name in every)
+
+
+def with_image_options(page: str) -> str:
+    """Return docs/images.md with the table of its options."""
+    head = "| Option | Key of the stack program | Means |\n|---|---|---|\n"
+    rows = [f"| `{row.name}` | `{key_of(row.name)}` | {_help_of(row, None)} |\n" for row in _own_first(ImageConfig)]
+    before, _, after = page.partition(head)
+    return before + head + "".join(rows) + after[after.index("\n\n") + 1 :]
+
+
 def page() -> str:
     """Return docs/options.md."""
     parts = [
-        "# Run options\n\nWritten by `python -m tools.components` from the option tables. `torchx runopts` shows the "
-        "same help. A component argument has the name of the option. The stack program has launch options as keys in "
-        "camelCase without the unit `_s`, and the options of the scheduler in its key `options`.\n"
+        "# Run options\n\nWhat each option means, and its default.\n\nFirst try this, which launches nothing:\n\n"
+        "```sh first\ntorchx runopts pulumi_volcano\ntorchx run -s pulumi_volcano -cfg queue=default,layout=role "
+        '--workspace "" --dryrun utils.echo --image busybox:1.36 --msg hello\n```\n\n'
+        "A component argument has the name of the option. The stack program has launch options as keys in camelCase "
+        "without the unit `_s`, and the options of the scheduler in its key `options`.\n"
     ]
     for backend in map(find_backend, OWN_SCHEDULERS):
         parts.append(f"## Options of `pulumi_{backend.name}`\n\n{_table(rows_of(backend.options), backend.discovered)}")
     parts.append(f"## Options of a launch\n\n{_table(rows_of(ProgramOptions), {})}")
     parts.append(f"## Options of `torchx` commands\n\n{_table(rows_of(AdapterOptions), {})}")
-    parts.append(f"## Options of patched images\n\n{_table(rows_of(WorkspaceOptions), {})}")
+    parts.append(f"## Options of patched images\n\n{_table(_own_first(PatchingOptions), {})}")
     return "\n".join(parts)
 
 
@@ -174,27 +214,16 @@ def registry_page(text: str) -> str:
     return f"{head}{start}{rest.partition('>}}')[0]}>}}}}\n\n{choices}\n{{{{< /chooser >}}}}\n"
 
 
-def with_reasons(page: str) -> str:
-    """Return docs/diagnosis.md with the table of reasons that the texts under the members of `Reason` make."""
-    nodes = [*ast.iter_child_nodes(ast.parse(inspect.getsource(Reason)).body[0])]
-    lines = ["| Reason | What it means | What to do |", "|---|---|---|"]
-    for member, text in pairwise(nodes):
-        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr):
-            meaning, advice = (" ".join(part.split()) for part in str(ast.literal_eval(text.value)).split("\n\n"))
-            lines.append(f"| `{ast.literal_eval(member.value)}` | {meaning} | {advice} |")
-    table = "\n".join(lines)
-    return re.sub(r"(?<=^## Reasons\n\n).*?(?=\n\n## )", lambda _: table, page, count=1, flags=re.MULTILINE | re.DOTALL)
-
-
 def files() -> dict[Path, str]:
     """Return the files and their texts."""
     docs = Path(__file__).parents[1] / "docs"
     made = {path_of(backend): module_of(backend) for backend in map(find_backend, scheduler_names())}
-    reasons, registry = docs / "diagnosis.md", docs / "_index.md"
+    registry, images = docs / "_index.md", docs / "images.md"
     return {
         **made,
+        path_of_module("torchx_pulumi_components.patched_image_args"): image_module(),
+        images: with_image_options(images.read_text()),
         docs / "options.md": page(),
-        reasons: with_reasons(reasons.read_text()),
         registry: registry_page(registry.read_text()),
     }
 
@@ -207,7 +236,12 @@ def main() -> None:
 
 def path_of(backend: SchedulerBackend[Any]) -> Path:
     """Return the file of the module of a scheduler's component."""
-    package, _, name = backend.component_module.rpartition(".")
+    return path_of_module(backend.component_module)
+
+
+def path_of_module(module: str) -> Path:
+    """Return the file of a module, which need not exist yet."""
+    package, _, name = module.rpartition(".")
     (folder,) = import_module(package).__path__
     return Path(folder) / f"{name}.py"
 

@@ -35,7 +35,6 @@ NIGHTLY_TESTS = (
     "tests/e2e/test_torchx_schedulers.py",
     "tests/e2e/test_other_schedulers.py",
     "tests/e2e/test_handover.py::test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it",
-    "tests/e2e/test_import.py::test_a_running_job_of_torchx_is_imported_and_keeps_its_uid",
     "tests/e2e/test_images_torchx.py::test_what_one_process_planned_or_built_another_one_launches",
 )
 """What differs between the versions of TorchX, on a real cluster."""

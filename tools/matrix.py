@@ -30,6 +30,8 @@ TOOL, UV = (sys.executable, "-m"), str(Path(sys.executable).with_name("uv"))
 OLD: Final = "a0822ad3"
 """The last commit with Pulumi CLI 3.259.0, Kubernetes 1.34.1 and Volcano 1.14.1 in its go.mod files."""
 PACKAGES: Final = ("torchx", "torchx-nightly", "pulumi", "pulumi-kubernetes", "kubernetes", "urllib3")
+FLEET: Final = ("prometheus-client", "rich", "starlette", "uvicorn")
+"""Packages that only the fleet needs."""
 PARTS: Final = (
     ("Pulumi CLI", "pulumi", "cli"),
     ("Kubernetes", "kube-apiserver", "cluster"),
@@ -41,6 +43,7 @@ PRINT_VERSION: Final = (
 )
 ALL: Final = ("tests/unit", "tests/components", "tests/golden", "tests/parity")
 TORCHX: Final = ("tests/parity", "tests/unit/torchx_adapter")
+ALL_APPS: Final = ("tests/fleet",)
 WIRE: Final = ("tests/unit/kube", "tests/contract/registry")
 JOB: Final = "tests/e2e/test_volcano_training_job.py"
 ENGINE: Final = ("tests/e2e/test_pulumi_versions.py", JOB)
@@ -74,6 +77,15 @@ ROWS: Final = (
     Row(name="kubernetes 32, urllib3 1.26", tests=WIRE, pins=("kubernetes==32.*", "urllib3==1.26.*")),
     Row(name="kubernetes 36", tests=WIRE, pins=("kubernetes==36.*",), base="nightly"),
     Row(name="kubernetes 37, urllib3 2", tests=WIRE, pins=("kubernetes==37.*", "urllib3==2.*"), base="nightly"),
+    Row(
+        name="prometheus-client 0.20, rich 13, starlette 0.46, uvicorn 0.32.1",
+        tests=ALL_APPS,
+        # A newer import-linter, which the tests do without, needs a newer rich.
+        pins=(
+            *("prometheus-client==0.20.0", "rich==13.0.0", "starlette==0.46.0", "uvicorn==0.32.1"),
+            "import-linter==2.0.*",
+        ),
+    ),
     Row(name="Pulumi CLI 3.259.0, pulumi 3.259 and 3.272", tests=ENGINE, old="cli"),
     Row(name=f"Pulumi CLI {VERSIONS['pulumi'].tested}, pulumi 3.259 and 3.272", tests=ENGINE),
     Row(name="Volcano 1.14.1, Kubernetes 1.34.1", tests=VOLCANO, old="cluster"),
@@ -126,7 +138,8 @@ def _run(row: Row) -> tuple[str, str]:
     with _cluster(row) if real else contextlib.nullcontext(dict[str, str]()) as variables:
         words = [python, "-m", "pytest", "-q", *(("-m", "e2e") if real else ("-n", "2")), *row.tests]
         done = subprocess.run(words, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, check=False)
-    found = ", ".join([_found(python), *(_parts(row) if real else ())])
+    packages = FLEET if row.tests == ALL_APPS else PACKAGES
+    found = ", ".join([_found(python, packages), *(_parts(row) if real else ())])
     passed = re.search(r"\d+ passed.*(?= in )", done.stdout)
     if done.returncode or passed is None:
         return found, f"failed:\n{done.stdout[-9000:]}{done.stderr[-3000:]}"
@@ -144,7 +157,8 @@ def _environment(row: Row, base: str) -> str:
     python = str(folder / "venv" / "bin" / "python")
     try:
         _call(UV, "venv", "--quiet", "--seed", "--clear", "--python", base, str(folder / "venv"))
-        _call(UV, "pip", "install", "--quiet", "--python", python, "-r", str(folder / "pins.txt"), "-e", str(ROOT))
+        own = ("-e", str(ROOT), "-e", str(ROOT / "fleet"))
+        _call(UV, "pip", "install", "--quiet", "--python", python, "-r", str(folder / "pins.txt"), *own)
     except BaseException:
         shutil.rmtree(folder / "venv", ignore_errors=True)
         raise
@@ -182,16 +196,16 @@ def _parts(row: Row) -> Iterator[str]:
         yield f"{title} {_call(sys.executable, '-c', PRINT_VERSION, name, cwd=_tree(row, part)).strip()}"
 
 
-def _found(python: str) -> str:
-    """Return the versions that an environment has."""
+def _found(python: str, wanted: Sequence[str]) -> str:
+    """Return the versions that an environment has: of Python and of the packages that are wanted."""
     listed = json.loads(_call(UV, "pip", "list", "--python", python, "--format", "json"))
-    packages = [f"{each['name']} {each['version']}" for each in listed if each["name"] in PACKAGES]
+    packages = [f"{each['name']} {each['version']}" for each in listed if each["name"] in wanted]
     return ", ".join([_call(python, "-V").strip(), *packages])
 
 
 def _call(*words: str, cwd: Path = ROOT) -> str:
     """Run a program with the modules of its folder, and return its output. Its errors end the row."""
-    path = os.pathsep.join(str(cwd / each) for each in ("sdk", "components", "stacks"))
+    path = os.pathsep.join(str(cwd / each) for each in ("sdk", "components", "stacks", "fleet"))
     return subprocess.run(
         words, cwd=cwd, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=True
     ).stdout

@@ -9,10 +9,11 @@ import sys
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Union, get_args, get_origin
 
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.outputs import types as output_types
+from typing_extensions import get_type_hints, is_typeddict
 
 _OPTIONAL = ("diagnoses",)
 """Fields that are not required although they are never null."""
@@ -25,7 +26,8 @@ _VALUES: Mapping[tuple[str, str], Any] = {
     ("ObservedCondition", "status"): {"enum": ["True", "False", "Unknown"]},
     ("ObservedReplica", "state"): {"enum": [state.value for state in JobState]},
     ("Observed", "state"): {"enum": [state.value for state in JobState]},
-    ("ResourceOutput", "cpu"): {"minimum": 0},
+    ("Observed", "source"): {"enum": [*get_args(output_types.Source)]},
+    ("DeclaredResource", "cpu"): {"minimum": 0},
 }
 """Limits of a value that its type does not have. Readers accept other values, which a later release may write."""
 
@@ -66,8 +68,6 @@ def _value(hint: Any, used: dict[str, Any]) -> dict[str, Any]:
     if origin in (Union, types.UnionType):
         value = _value(arguments[0], used)
         return {"type": [value["type"], "null"]} if "type" in value else {"anyOf": [value, {"type": "null"}]}
-    if origin is Literal:
-        return {"type": "string", "enum": list(arguments)}
     if origin is list:
         return {"type": "array", "items": _value(arguments[0], used)}
     if origin is dict:
@@ -77,14 +77,12 @@ def _value(hint: Any, used: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _texts() -> Mapping[str, Mapping[str, str]]:
-    """Return class to field to the text under it, inherited fields included."""
+    """Return class to field to the text under it."""
     found: dict[str, dict[str, str]] = {}
     for each in ast.parse(inspect.getsource(output_types)).body:
         if not isinstance(each, ast.ClassDef):
             continue
         texts = found.setdefault(each.name, {})
-        for base in each.bases:
-            texts.update(found.get(getattr(base, "id", ""), {}))
         for field, below in zip(each.body, each.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                 texts[ast.unparse(field.target)] = " ".join(str(ast.literal_eval(below.value)).split())

@@ -1,6 +1,6 @@
 """Build what a release publishes, and check it: `python -m tools.release` (`make release-check`).
 
-Each check prints one line: ok, or what is wrong and what to do. `dist` then holds wheel, sdist and SBOM.
+Each check prints one line: ok, or what is wrong and what to do. `dist` then holds wheel, sdist and SBOM of both.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,9 +24,6 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHECKERS: Final = ROOT / ".venv-release" / "bin"
 UV: Final = Path(sys.executable).with_name("uv")
-EXTRAS: Final = "torchx,kubernetes,docker,s3,controller"
-"""What the SBOM counts: all that a user may install. `nightly` excludes `torchx`."""
-PACKAGES: Final = ("torchx_pulumi", "torchx_pulumi_components", "torchx_pulumi_stacks")  # and torchx_plugins
 LICENSES: Final = (
     *("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Python-2.0"),
     *("Apache Software License", "BSD License", "Mozilla Public License 2.0 (MPL 2.0)"),
@@ -38,14 +36,59 @@ SILENT: Final = {"protobuf": "BSD-3-Clause"}
 NAMING: Final = ("*.md", "*.yaml", "templates/*/go.mod", "examples/*/Dockerfile")
 """Files that may name the version."""
 NAMED: Final = re.compile(
-    r"(components@v?|torchx-workspace:|resource-torchx-v|torchx-pulumi/sdk/go v|ARG VERSION=|the tag `v|fixes: now )"
-    r"(\d[\w.]*\w)"
+    r"(components@v?|torchx-(?:workspace|controller):|resource-torchx-v|torchx-pulumi/sdk/go v|ARG VERSION=|the tag `v|"
+    r"fixes: now )(\d[\w.]*\w)"
 )
 """A version, after what says that it is the one of this project."""
 
 
 class CheckError(Exception):
     """A check cannot be made. Its text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """What is published under one name."""
+
+    name: str
+    folder: str
+    """Where its `pyproject.toml` is."""
+    packages: tuple[str, ...]
+    """Python packages with types."""
+    also: tuple[str, ...] = ()
+    """Python packages without."""
+    files: tuple[str, ...] = ()
+    """Files that the wheel has besides."""
+    sources: tuple[str, ...]
+    """What the sdist has besides its metadata: folders and files."""
+    needs: str
+    """What its metadata require of the other one, with `{version}`."""
+
+    @property
+    def stem(self) -> str:
+        """Return the prefix of the names of its files."""
+        return self.name.replace("-", "_")
+
+
+CORE: Final = Distribution(
+    name="torchx-pulumi",
+    folder=".",
+    packages=("torchx_pulumi", "torchx_pulumi_components", "torchx_pulumi_stacks"),
+    also=("torchx_plugins",),
+    files=("torchx_pulumi/outputs/schema.json",),
+    sources=("sdk", "components", "stacks", "tools/wheel", "CHANGELOG.md"),
+    needs="torchx-pulumi-fleet=={version}; extra == 'fleet'",
+)
+FLEET: Final = Distribution(
+    name="torchx-pulumi-fleet",
+    folder="fleet",
+    packages=("torchx_pulumi_fleet",),
+    sources=("torchx_pulumi_fleet",),
+    needs="torchx-pulumi=={version}",
+)
+DISTRIBUTIONS: Final = (CORE, FLEET)
+EXTRAS: Final = "torchx,kubernetes,docker,s3"
+"""Extras of the core that the SBOMs count: all that a user may install, but `nightly`, which excludes `torchx`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +120,14 @@ class Release:
             return path
         raise CheckError(f"needs {pattern}, which a check above did not make: see there")
 
+    def wheel(self, made: Distribution, build: str = "first") -> Path:
+        """Return the wheel of a distribution, as `built`."""
+        return self.built(f"{made.stem}-{self.version}-*.whl", build)
+
+    def sdist(self, made: Distribution, build: str = "first") -> Path:
+        """Return the sdist of a distribution, as `built`."""
+        return self.built(f"{made.stem}-{self.version}.tar.gz", build)
+
 
 def run(*words: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
     """Run a program and return what it printed; raise CheckError with the end of what it said if it fails."""
@@ -104,7 +155,9 @@ def check_tree(release: Release) -> Iterator[str]:
 
 
 def check_version(release: Release) -> Iterator[str]:
-    """Pages, examples, templates, and a tag of this commit, name the version of `pyproject.toml`."""
+    """The other package, pages, examples, templates, and a tag of this commit, have the version of `pyproject.toml`."""
+    if (found := version_of(release.root, FLEET.folder)) != release.version:
+        yield f"{FLEET.folder}/pyproject.toml has version {found}: write {release.version}, that of pyproject.toml"
     series = re.sub(r"\d+$", "x", release.version)
     for name in filter(None, release.git("ls-files", "-z", *NAMING).split("\0")):
         for before, found in NAMED.findall((release.root / name).read_text(encoding="utf-8")):
@@ -177,7 +230,7 @@ def frozen(release: Release, folder: Path, pattern: str, opened: str = "") -> It
 def check_schema(release: Release) -> Iterator[str]:
     """`make schema` changes no file, and the schema is kept for the versions that follow."""
     copy, python = release.check_out("schema"), Path(sys.executable).parent
-    paths = os.pathsep.join(str(copy / name) for name in ("", "sdk", "components", "stacks"))
+    paths = os.pathsep.join(str(copy / name) for name in ("", "sdk", "components", "stacks", "fleet"))
     run("make", "-o", ".venv/.synced", "schema", f"VENV={python}", cwd=copy, env={"PYTHONPATH": paths})
     folder = release.git("rev-parse", "--absolute-git-dir").strip()
     for name in run("git", f"--git-dir={folder}", f"--work-tree={copy}", "diff", "--name-only", cwd=copy).splitlines():
@@ -200,51 +253,86 @@ def check_build(release: Release) -> Iterator[str]:
     for path in second.rglob("*"):
         os.utime(path, (1e9, 1e9))
         path.chmod(path.stat().st_mode & 0o700)
-    for tree, kinds in ((first, ()), (second, ("--sdist", "--wheel"))):
-        words = ("--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", tree.parent)
-        run(UV, "build", *words, *kinds, tree)
-    for pattern in ("*.whl", "*.tar.gz"):
-        one = release.built(pattern)
-        if one.read_bytes() != release.built(pattern, "second").read_bytes():
-            yield f"{one.name} depends on folder, time or mode, or the sdist lacks a file: compare two with diffoscope"
+    for made in DISTRIBUTIONS:
+        for tree, kinds in ((first, ()), (second, ("--sdist", "--wheel"))):
+            words = ("--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", tree.parent)
+            run(UV, "build", *words, *kinds, tree / made.folder)
+        for find in (release.wheel, release.sdist):
+            one = find(made)
+            if one.read_bytes() != find(made, "second").read_bytes():
+                yield f"{one.name} depends on folder, time or mode, or the sdist lacks a file: see diffoscope"
+
+
+def check_sdist(release: Release) -> Iterator[str]:
+    """An sdist has the folders of its distribution alone."""
+    metadata = ("pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore")
+    for made in DISTRIBUTIONS:
+        own = [Path(f"{made.stem}-{release.version}", each) for each in (*made.sources, *metadata)]
+        with tarfile.open(release.sdist(made)) as archive:
+            names = archive.getnames()
+        if foreign := [name for name in names if not any(Path(name).is_relative_to(each) for each in own)]:
+            project = Path(made.folder, "pyproject.toml")
+            yield f"{foreign[0]} and {len(foreign) - 1} more do not belong to it: see [tool.hatch.build] in {project}"
 
 
 def check_wheel(release: Release) -> Iterator[str]:
-    """The package index takes the metadata, and the wheel holds its packages, with types, schema and license alone."""
-    wheel, info = release.built("*.whl"), f"torchx_pulumi-{release.version}.dist-info"
+    """The package index takes the metadata; a wheel has its packages alone, and needs the same version of the other."""
+    for made in DISTRIBUTIONS:
+        wheel = release.wheel(made)
+        yield from wheel_problems(made, wheel, release.version)
+        run(CHECKERS / "twine", "--no-color", "check", "--strict", wheel, release.sdist(made))
+
+
+def wheel_problems(made: Distribution, wheel: Path, version: str) -> Iterator[str]:
+    """Say what is wrong in a wheel and in its metadata."""
+    project, info = Path(made.folder, "pyproject.toml"), f"{made.stem}-{version}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
         names, metadata = archive.namelist(), archive.read(f"{info}/METADATA").decode()
     if dead := re.findall(r"\]\((?!https?://|#)([^)\s]*)", metadata):
         yield f"its description links to {dead[0]}, which is no address: [project.urls] needs the row Repository"
-    types = (f"{package}/py.typed" for package in PACKAGES)
-    for name in {*types, "torchx_pulumi/outputs/schema.json", f"{info}/licenses/LICENSE"}.difference(names):
-        yield f"{name} is missing: see [tool.hatch.build] in pyproject.toml"
+    required, wanted = (
+        re.findall(r"(?m)^Requires-Dist: (torchx-pulumi\b.*)$", metadata),
+        made.needs.format(version=version),
+    )
+    if required != [wanted]:
+        yield f"{made.name} requires {' and '.join(required) or 'nothing'} of this project: write {wanted} in {project}"
+    types = (f"{package}/py.typed" for package in made.packages)
+    for name in {*types, *made.files, f"{info}/licenses/LICENSE"}.difference(names):
+        yield f"{name} is missing: see [tool.hatch.build] in {project}"
     for name in names:
-        if name.split("/", 1)[0] not in {*PACKAGES, "torchx_plugins", info} or "/tests/" in name:
-            yield f"{name} does not belong to it: see [tool.hatch.build] in pyproject.toml"
-    run(CHECKERS / "twine", "--no-color", "check", "--strict", wheel, release.built("*.tar.gz"))
+        if name.split("/", 1)[0] not in {*made.packages, *made.also, info} or "/tests/" in name:
+            yield f"{name} does not belong to it: see [tool.hatch.build] in {project}"
 
 
 def check_install(release: Release) -> Iterator[str]:
-    """In a fresh environment, without this tree, the commands of the wheel run."""
-    environment, pins = release.scratch / "environment", release.root / "requirements" / "dev.txt"
-    alone = {"PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
-    run(UV, "venv", "--quiet", "--python", sys.executable, environment)
-    run(UV, "pip", "install", "--quiet", "--constraint", pins, f"{release.built('*.whl')}[{EXTRAS}]", env=alone)
-    expected = {"torchx-pulumi --version": f"torchx-pulumi {release.version}\n"}
-    expected["pulumi-resource-torchx --schema"] = (release.root / "components/schema.json").read_text(encoding="utf-8")
-    for command, wanted in expected.items():
-        name, option = command.split()
-        if (printed := run(environment / "bin" / name, option, env=alone)) != wanted:
-            yield f"`{command}` printed {printed[:60]!r} in place of {wanted[:60]!r}"
+    """In fresh environments, without this tree, the commands run: of the core alone, and of both packages."""
+    pins, schema = release.root / "requirements" / "dev.txt", release.root / "components" / "schema.json"
+    wheels: list[Path] = []
+    versions = ""
+    for made in DISTRIBUTIONS:
+        environment = release.scratch / made.name
+        alone = {"PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
+        wheels.append(release.wheel(made))
+        run(UV, "venv", "--quiet", "--python", sys.executable, environment)
+        first, *others = wheels
+        run(UV, "pip", "install", "--quiet", "--constraint", pins, f"{first}[{EXTRAS}]", *others, env=alone)
+        versions += f"{made.name} {release.version}\n"
+        expected = {"torchx-pulumi --version": versions}
+        expected["pulumi-resource-torchx --schema"] = schema.read_text(encoding="utf-8")
+        for command, wanted in expected.items():
+            name, option = command.split()
+            if (printed := run(environment / "bin" / name, option, env=alone)) != wanted:
+                yield f"{made.name}: `{command}` printed {printed[:60]!r} in place of {wanted[:60]!r}"
+    run(environment / "bin" / "torchx-pulumi", "fleet", "--help", env=alone)
 
 
 def check_sbom(release: Release) -> Iterator[str]:
-    """What is installed with the wheel has a bill of materials, and licenses of the list."""
-    sbom = release.built("*.whl").with_name(f"torchx_pulumi-{release.version}.cdx.json")
-    words = ("--pyproject", release.root / "pyproject.toml", "--output-reproducible", "-o", sbom)
-    run(CHECKERS / "cyclonedx-py", "environment", *words, release.built("bin/python", "environment"))
-    yield from license_problems(json.loads(sbom.read_text(encoding="utf-8"))["components"])
+    """What is installed with a wheel has a bill of materials, and licenses of the list."""
+    for made in DISTRIBUTIONS:
+        sbom = release.wheel(made).with_name(f"{made.stem}-{release.version}.cdx.json")
+        words = ("--pyproject", release.root / made.folder / "pyproject.toml", "--output-reproducible", "-o", sbom)
+        run(CHECKERS / "cyclonedx-py", "environment", *words, release.built("bin/python", made.name))
+        yield from license_problems(json.loads(sbom.read_text(encoding="utf-8"))["components"])
 
 
 def license_problems(components: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -269,16 +357,16 @@ def check_dist(release: Release) -> Iterator[str]:
     shutil.copytree(release.scratch / "first", dist, ignore=shutil.ignore_patterns("tree", ".gitignore"))
 
 
-def version_of(root: Path) -> str:
-    """Return the version of the project; raise CheckError if it is not three numbers."""
-    path = root / "pyproject.toml"
-    if not path.is_file():
-        raise CheckError(f"{path} is missing: restore it")
-    found = re.findall(r"(?m)^version\b.*$", path.read_text(encoding="utf-8"))
+def version_of(root: Path, folder: str = ".") -> str:
+    """Return the version of the project in a folder; raise CheckError if it is not three numbers."""
+    name = Path(folder, "pyproject.toml")
+    if not (root / name).is_file():
+        raise CheckError(f"{name} is missing: restore it")
+    found = re.findall(r"(?m)^version\b.*$", (root / name).read_text(encoding="utf-8"))
     versions = [re.fullmatch(r'version = "(\d+\.\d+\.\d+)"', line) for line in found]
     if len(versions) != 1 or versions[0] is None:
         said = " and ".join(map(repr, found)) or "no line with a version"
-        raise CheckError(f'pyproject.toml has {said}: write one line, as `version = "1.2.0"`')
+        raise CheckError(f'{name} has {said}: write one line, as `version = "1.2.0"`')
     return versions[0][1]
 
 
@@ -286,7 +374,7 @@ CHECKS: Final = (
     *(check_tree, check_version, check_changelog),
     *(check_recordings, check_released, check_schema, check_docs),
 )
-CHECKS_OF_PACKAGES: Final = (check_build, check_wheel, check_install, check_sbom, check_dist)
+CHECKS_OF_PACKAGES: Final = (check_build, check_sdist, check_wheel, check_install, check_sbom, check_dist)
 
 
 def main(root: Path = ROOT) -> int:

@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.cli.main import main as run_command
+from torchx_pulumi.model.fleet_package import FLEET, FLEET_COMMANDS, INSTALL_FLEET
 from torchx_pulumi.outputs.reader import read_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "build" / "site-src"
 
 API = {
-    "torchx_pulumi": "Python: render, images, fleet, errors",
+    "torchx_pulumi": "Python: render, images, errors",
     "torchx_pulumi_components": "Python: components for Pulumi programs",
     "torchx_pulumi.outputs.reader": "Python: reading stack outputs",
-    "torchx_pulumi.testing": "Python: fakes for tests",
+    "torchx_pulumi.testing": "Python: unit tests of programs",
+    "torchx_pulumi_fleet": "Python: all apps (torchx-pulumi-fleet)",
 }
 """Packages and modules for users, and what the site calls them."""
 
@@ -128,16 +130,18 @@ def command_help(words: tuple[str, ...]) -> Iterator[str]:
     os.environ["COLUMNS"] = "100"
     with redirect_stdout(io.StringIO()) as printed:
         run_command([*words, "--help"])
-    yield f"## {' '.join(('torchx-pulumi', *words))}\n\n```text\n{printed.getvalue()}```\n\n"
+    needs = f"Of the package `{FLEET}`: `{INSTALL_FLEET}`.\n\n" if words[:1] and words[0] in FLEET_COMMANDS else ""
+    yield f"## {' '.join(('torchx-pulumi', *words))}\n\n{needs}```text\n{printed.getvalue()}```\n\n"
     for name in _COMMAND.findall(printed.getvalue()):
         yield from command_help((*words, name))
 
 
 def _outputs(schema: Mapping[str, Any]) -> str:
     text = f"# Stack output torchx\n\n{schema['description']} `torchx_pulumi.outputs.reader.read_schema()` returns the "
-    text += f"JSON Schema from which this page is generated.\n\n{_fields(schema, ALWAYS)}"
-    kinds = schema["$defs"].items()
-    return text + "".join(f"\n## {name}\n\n{kind['description']}\n\n{_fields(kind, ALWAYS)}" for name, kind in kinds)
+    text += f"JSON Schema from which this page is generated.\n\n{field_table(schema, ALWAYS)}"
+    for name, kind in schema["$defs"].items():
+        text += f"\n## {name}\n\n{kind['description']}\n\n{field_table(kind, ALWAYS)}"
+    return text
 
 
 def _components(schema: Mapping[str, Any]) -> str:
@@ -148,22 +152,28 @@ def _components(schema: Mapping[str, Any]) -> str:
         # Marks of the Pulumi registry are left out; headings of examples would stand among those of the page.
         about = re.sub(r"\{\{[%<].*?[%>]\}\}\n*", "", resource["description"])
         about = _in_prose(about, lambda prose: re.sub(r"^#+ (.*)$", r"**\1**", prose, flags=re.MULTILINE))
-        text += f"\n## {_name(token)}\n\n{about}\n\n### Inputs of {_name(token)}\n\n{_fields(inputs)}"
-        text += f"\n### Outputs of {_name(token)}\n\n{_fields(resource, ALWAYS)}"
+        text += f"\n## {_name(token)}\n\n{about}\n\n### Inputs of {_name(token)}\n\n{field_table(inputs)}"
+        text += f"\n### Outputs of {_name(token)}\n\n{field_table(resource, ALWAYS)}"
     for token, kind in schema["types"].items():
         values = "".join(f"| `{each['value']}` | {_cell(each)} |\n" for each in kind.get("enum", ()))
         text += f"\n## {_name(token)}\n\n{kind.get('description', '')}\n\n" + (
-            f"| Value | Meaning |\n| --- | --- |\n{values}" if values else _fields(kind)
+            f"| Value | Meaning |\n| --- | --- |\n{values}" if values else field_table(kind)
         )
     return text
 
 
-def _fields(kind: Mapping[str, Any], required: str = "Required. ") -> str:
+def field_table(kind: Mapping[str, Any], required: str = "Required. ") -> str:
+    """Return a table of the fields of an object in a schema.
+
+    Args:
+        kind: The object: its `properties`, and the names of those that are `required`.
+        required: What is said about a required one.
+    """
     rows = "".join(
         f"| `{name}` | {_type(value)} | {required if name in kind.get('required', ()) else ''}{_cell(value)} |\n"
         for name, value in kind["properties"].items()
     )
-    return f"| Field | Type | Meaning |\n| --- | --- | --- |\n{rows}"
+    return f"| Field | Type | Meaning |\n|---|---|---|\n{rows}"
 
 
 def _type(value: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ UV = "uv==0.13.8"
 
 
 def sync(folder: Path, requirements: Path) -> None:
-    """Bring `folder` to exactly what `requirements` pins, with this project editable in it.
+    """Bring `folder` to exactly what `requirements` pins, with both packages of this project editable in it.
 
     Raises:
         SystemExit: The environment cannot be made, or a package cannot be had.
@@ -30,7 +30,17 @@ def sync(folder: Path, requirements: Path) -> None:
     steps = [
         [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV],
         [str(folder / "bin" / "uv"), "pip", "install", "--quiet", UV, "-r", str(requirements)],
-        [str(folder / "bin" / "uv"), "pip", "install", "--quiet", "--no-deps", "-e", str(ROOT)],
+        [
+            str(folder / "bin" / "uv"),
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "-e",
+            str(ROOT),
+            "-e",
+            str(ROOT / "fleet"),
+        ],
     ]
     for step in steps:
         code = subprocess.run(step, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode

@@ -77,7 +77,7 @@ _KEY_STAND_INS: Mapping[str, str] = {"devices": f"example.com/{STAND_IN}k", "cap
 
 _OVERLAY_STAND_IN: Mapping[str, Any] = {
     "__put__:metadata": {"annotations": {f"{STAND_IN}key": ""}, "labels": {f"{STAND_IN}key": ""}},
-    "__put__:spec": {"containers": [{"name": f"{STAND_IN}container"}]},
+    "__put__:spec": {"containers": [{"name": f"{STAND_IN}container", "image": f"{STAND_IN}image"}]},
 }
 """Overlay that replaces all of a pod, for one that is not known."""
 
@@ -135,17 +135,24 @@ class ArgumentReader(TypedReader):
         return self.other(hint, path, "is missing")
 
     def text(self, value: Any, path: str) -> str:
-        """Return a text; numbers and booleans of other languages become texts, but for names and images of roles."""
+        """Return a text.
+
+        A number or a boolean is written as JSON and YAML write it (80 and 80.0 as 80, True as true), whatever language
+        it comes from. Names and images of roles must be texts.
+        """
         if isinstance(value, Unknown) and _field(path) not in _CHOICES:
             return _stand_in(value)
         if _field(path) in _CHOICES:
             return str(self.choice(_CHOICES[_field(path)], value, path).value)
         if isinstance(value, _NO_TEXT) or value is None:
             return str(self.other(str, path, f"must be a text, found {_found(value)}"))
-        is_pythons = type(value) is int
-        if path.startswith("roles[") and (is_pythons or (_field(path) in _TEXTS and not isinstance(value, str))):
-            return str(self.other(str, path, f"must be a text, found {_found(value)}; write it in quotes"))
-        return as_text(value)
+        if path.startswith("roles[") and _field(path) in _TEXTS and not isinstance(value, str):
+            message = f"must be a text, found {_found(value)}; write it in quotes (of an Output: output.apply(str))"
+            return str(self.other(str, path, message))
+        try:
+            return as_text(value)
+        except ValueError:
+            return str(self.other(str, path, f"must be a text, found {_found(value)} of thousands of digits"))
 
     def whole(self, value: Any, path: str) -> int:
         """Return a whole number; 2.0 and "2" are 2."""

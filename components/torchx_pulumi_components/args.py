@@ -58,7 +58,7 @@ class Mount(TypedDict):
     """Path on the node, name of the claim, device, or name of the Secret."""
     dst: pulumi.Input[str]
     """Path in the container."""
-    read_only: NotRequired[bool]
+    read_only: NotRequired[pulumi.Input[bool]]
     """Unset: false. Secrets are always read-only; for devices see `permissions`."""
     permissions: NotRequired[str]
     """Devices only: any of r, w and m. Unset: rwm."""
@@ -71,7 +71,7 @@ class SecretEnv(TypedDict):
     """Name of the Secret."""
     key: pulumi.Input[str]
     """Key in the Secret."""
-    optional: NotRequired[bool]
+    optional: NotRequired[pulumi.Input[bool]]
     """True: the container starts without the variable where the Secret or the key is absent. Unset: false."""
 
 
@@ -87,20 +87,20 @@ class Role(TypedDict):
     args: NotRequired[Sequence[pulumi.Input[str]]]
     """Further words. The macros `${img_root}`, `${app_id}`, `${replica_id}` and `${rank0_env}` are substituted."""
     env: NotRequired[Mapping[str, pulumi.Input[str]]]
-    """Plain environment, with macros; a value `[FIELD_PATH]metadata.name` reads a field of the pod."""
+    """Plain environment, with macros; `[FIELD_PATH]metadata.name` is a field of the pod, `$(NAME)` another variable."""
     secret_env: NotRequired[Mapping[str, SecretEnv]]
     """Environment read from Kubernetes Secrets."""
-    num_replicas: NotRequired[int]
+    num_replicas: NotRequired[pulumi.Input[int]]
     """Pods to run. Unset: 1. Under Volcano fewer than launched is in place; anything else is a new run."""
-    min_replicas: NotRequired[int]
+    min_replicas: NotRequired[pulumi.Input[int]]
     """Volcano: pods that must start together, 1 to `num_replicas`. Unset: all of them. Changes in place."""
-    max_retries: NotRequired[int]
+    max_retries: NotRequired[pulumi.Input[int]]
     """Retries, by `retry_policy`. Unset or 0: none."""
     retry_policy: NotRequired[RetryPolicy]
     """`APPLICATION` (default) starts the whole job again, `REPLICA` the replica."""
     resource: NotRequired[Resource]
     """What one replica needs. Unset: nothing is requested."""
-    port_map: NotRequired[Mapping[str, int]]
+    port_map: NotRequired[Mapping[str, pulumi.Input[int]]]
     """Port name to container port."""
     mounts: NotRequired[Sequence[Mount]]
     """What is mounted, in addition to `/dev/shm`."""

@@ -1,37 +1,24 @@
 """Access of a component to the cluster: the connection, and whether it is the cluster of the last run.
 
 The only module of the components that opens a connection. Without one (see `connect`) all facts are taken from the
-stack's state. docs/decisions/0011 has the rules of `find_cluster` and `check_provider`.
+stack's state. docs/decisions/0011 has the rules of `find_cluster`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import pulumi
 from torchx_pulumi.kube import KubernetesCluster, PodReader
+from torchx_pulumi.kube.given_cluster import GIVEN
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, mismatch_words
-from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
+from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.run_record import RunRecord
 
 from torchx_pulumi_components import pulumi_runtime
 from torchx_pulumi_components.resources import provider_inputs, type_token
 from torchx_pulumi_components.stack_state import StackState
-
-_given: ContextVar[PodReader | None] = ContextVar("cluster", default=None)
-
-
-@contextmanager
-def cluster_for_tests(cluster: PodReader) -> Iterator[None]:
-    """Let components created inside read this cluster, for example `torchx_pulumi.testing.FakeCluster`."""
-    token = _given.set(cluster)
-    try:
-        yield
-    finally:
-        _given.reset(token)
 
 
 def connect(
@@ -57,7 +44,7 @@ def connect(
     Raises:
         ClusterError: The cluster does not exist, or does not answer.
     """
-    if (given := _given.get()) is not None:
+    if (given := GIVEN.get()) is not None:
         return given, ""
     if pulumi_runtime.is_mocked():
         return None, ""
@@ -113,54 +100,9 @@ def find_cluster(
     what = mismatch_words(f"run {run.namespace}/{run.job_name}", recorded, present, match)
     raise ClusterError(
         f"job {name!r}: {what}. Nothing was changed. Let the kubeconfig, its current context or kube_context name the "
-        "cluster of the launch; to give that run up, remove it from the state (`pulumi state delete`, or "
-        "`pulumi destroy` if its cluster still answers), then run `pulumi up` again"
-    )
-
-
-def check_provider(
-    name: str,
-    run: RunRecord,
-    state: StackState,
-    *,
-    given: Mapping[str, Any],
-    own_provider: bool,
-    cluster: PodReader | None,
-) -> None:
-    """Refuse arguments with which the engine would replace the Kubernetes provider, and delete the run that is kept.
-
-    Args:
-        name: Name of the component.
-        run: The run that is kept.
-        state: The component in the stack's state.
-        given: The component's arguments.
-        own_provider: The program chose a Kubernetes provider.
-        cluster: The cluster that is read. None: no cluster is.
-
-    Raises:
-        RelaunchRefusedError: The run would be deleted.
-    """
-    if state.job is None:
-        return
-    named = [option for option in ("kubeconfig", "kube_context") if given.get(option) is not None]
-    makes_own = bool(named) and not own_provider
-    if makes_own and not state.has_provider:
-        what = f"{' and '.join(named)} set"
-        remedy = f"remove {' and '.join(named)} from the arguments"
-    elif state.has_provider and not makes_own:
-        what, remedy = "kubeconfig or kube_context removed", "set what was set when the run was launched"
-    elif makes_own and "kubeconfig" in named and cluster is not None and run.cluster is not None:
-        present = cluster.identify()
-        if (present.address, present.ca) == (run.cluster.address, run.cluster.ca):
-            return
-        what = f"the cluster reached as {present} in place of {run.cluster}"
-        remedy = "set the kubeconfig that the run was launched with"
-    else:
-        return
-    raise RelaunchRefusedError(
-        f"job {name!r}: with {what}, Pulumi would replace the Kubernetes provider, and delete run {run.job_name} with "
-        f"it. Nothing was changed. To keep the run, {remedy}; to change the access, set it together with a new value "
-        "of `rerun` once the run has finished"
+        "cluster of the launch; to give that run up, remove it from the state (`pulumi state delete "
+        f"--target-dependents '{state.urn}'`, or `pulumi destroy` if its cluster still answers), then run `pulumi up` "
+        "again"
     )
 
 

@@ -13,19 +13,15 @@ from torchx_pulumi.images import (
     plan_patch,
 )
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.image_options import PatchKeywords
+from typing_extensions import Unpack
 
 
 def patched_image(
     base: str,
     workspace: str | Mapping[str, str],
     repository: str | None,
-    *,
-    dockerfile: str | None = None,
-    build_args: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    platform: str | None = None,
-    ignore_rules: str = "docker",
-    builder: str = "auto",
+    **options: Unpack[PatchKeywords],
 ) -> str:
     """Patch an image with a workspace and return its reference, for the role's `image`.
 
@@ -39,29 +35,14 @@ def patched_image(
         workspace: Folder or fsspec URL; or several, and files, each with its place in the image's folder. Relative
             paths start at the working directory, which is the program's folder.
         repository: Where the image is pushed, without a tag. None: it stays in the local daemon.
-        dockerfile: Path in the workspace. Unset: `Dockerfile.torchx`, else a default that copies the workspace.
-        build_args: Arguments for the Dockerfile. Their values are not written to state, labels or logs.
-        labels: Additional labels of the image.
-        platform: For example `linux/arm64`. Unset: the local one.
-        ignore_rules: How `.dockerignore` is read: `docker` or `torchx`.
-        builder: What builds the image: `registry` (no Docker daemon is needed), `docker`, or `auto`: `registry` if it
-            can build the image.
+        options: Those of `torchx_pulumi.model.image_options.PatchOptions`: `dockerfile`, `build_args`, `labels`,
+            `platform`, `ignore_rules`, `builder`.
 
     Raises:
         pulumi.RunError: The image cannot be planned, built or pushed.
     """
     try:
-        plan = plan_patch(
-            base,
-            workspace,
-            repository,
-            dockerfile=dockerfile,
-            build_args=build_args,
-            labels=labels,
-            platform=platform,
-            ignore_rules=ignore_rules,
-            builder=builder,
-        )
+        plan = plan_patch(base, workspace, repository, **options)
         build_in_up([plan])
     except ImageError as error:
         raise pulumi.RunError(str(error)) from error

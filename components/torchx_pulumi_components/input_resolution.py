@@ -19,6 +19,7 @@ from typing import Any
 import pulumi
 from torchx_pulumi.model.redaction import HIDDEN, SHORTEST, hide
 from torchx_pulumi.planning.checks.values import shown
+from torchx_pulumi.planning.references import names_in
 from torchx_pulumi.planning.typed_reader import as_text, snake_case
 
 _WORDS = (
@@ -204,6 +205,8 @@ def another(value: Any, number: int = 0) -> Any:
 
     >>> another("hard"), another("/data"), another(7), another("250m"), another("a", 2), another(7, 2)
     ('soft', '/changed-leaf', 8, 'changed-leaf', 'changed-leaf-2', 10)
+    >>> another("pw-of-$(USER)")
+    'changed-leaf$(USER)'
     """
     if isinstance(value, Unknown):
         return replace(value, second=True)
@@ -222,6 +225,8 @@ def another(value: Any, number: int = 0) -> Any:
         return f"{9 - int(value[0]) or 7}{value[1:]}"
     text = f"changed-leaf-{number}" if number else "changed-leaf"
     text = f"/{text}" if value.startswith("/") else text
+    # Variables are rendered in the order of their references.
+    text += "".join(f"$({name})" for name in names_in(value))
     return text if text != value else f"{text}-other"
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
@@ -26,7 +27,25 @@ from torchx_pulumi.schedulers import variant_of
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.cli import check_provider as check_provider_version
 
-from torchx_pulumi_components.cluster_access import check_provider, connect, has_provider, is_protected
+from torchx_pulumi_components.cluster_access import connect, has_provider, is_protected
+from torchx_pulumi_components.foreign_edits import foreign_edits
+from torchx_pulumi_components.guard import (
+    CHOOSING,
+    CLUSTER_IDENTIFIER,
+    RENDERING,
+    UNKNOWN,
+    Settings,
+    check_provider,
+    own_settings,
+    registered,
+    renamed,
+    repeated,
+    retyped,
+    scheduler_of,
+    settings_before,
+    settings_of,
+    stack_runs,
+)
 from torchx_pulumi_components.input_resolution import (
     Leaves,
     ValuePath,
@@ -34,7 +53,6 @@ from torchx_pulumi_components.input_resolution import (
     path_of,
 )
 from torchx_pulumi_components.launch import Launch, LaunchPlanner
-from torchx_pulumi_components.log_keeping import copying_ended_run
 from torchx_pulumi_components.marked_plan import MarkedPlan, mark_plan
 from torchx_pulumi_components.notes import entry_of, record_of
 from torchx_pulumi_components.outputs import role_outputs, run_outputs, stored_outputs
@@ -48,11 +66,19 @@ from torchx_pulumi_components.resources import (
     create_provider,
     dependencies,
     noted_outputs,
+    provider_inputs,
     register_notes,
     register_objects,
+    type_token,
 )
 from torchx_pulumi_components.run_objects import check_protected, run_objects, tell_deletion, wait_until_gone
-from torchx_pulumi_components.stack_state import StackState, read_stack_state
+from torchx_pulumi_components.stack_state import (
+    PROVIDER,
+    StackState,
+    component_urns,
+    read_outputs,
+    read_stack_state,
+)
 from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
 from torchx_pulumi_components.waiting import wait_until
 
@@ -174,18 +200,25 @@ class Construction:
         for future in (self.decided, self.noted, self.finished):
             if not future.done():
                 future.set_exception(error)
-                # Seen: what depends on nothing of the job does not ask for it.
+                # Mark the exception as retrieved, or asyncio logs it.
                 future.exception()
 
     async def _launch(self) -> None:
         """Decide about the job and register what it takes, until its objects are created."""
         opts = self.opts
         check_provider_version(self._jobs.warn_once)
+        named = await component_urns(self.token, self.name, opts)
+        # A run cannot go over to another scheduler, by no alias.
+        of_others = {urn for urn in named if scheduler_of(urn) not in (None, self.scheduler)}
+        urns = tuple(urn for urn in named if urn not in of_others)
+        self._jobs.declare(self.component, urns)
         await self._read_args()
         args, settings = self.args, self.args.settings
         other = self._read_other(self.leaves.other()) if self.leaves.unknown else None
-        state = await read_stack_state(self.token, self.name, opts, variant_of(args.options).job_object)
+        state = read_stack_state(urns, variant_of(args.options).job_object)
         own_provider = has_provider(opts)
+        chosen = self.component.get_provider(type_token("v1", "Pod")) if own_provider else None
+        provider_urn = None if chosen is None else str(await chosen.urn.future())
         cluster, why_not = connect(
             settings.kubeconfig,
             settings.kube_context,
@@ -196,6 +229,8 @@ class Construction:
         if why_not and settings.wait_for is not WaitFor.CREATED and not pulumi.runtime.is_dry_run():
             message = f"{settings.wait_for.value} cannot be waited for: {why_not}; set kubeconfig, or `created`"
             raise invalid_job(self.name, [Problem("wait_for", message)])
+        names_object = settings.job_name is not None or opts.import_ is not None
+        runs = stack_runs() if state.record is None or names_object else {}
         planner = LaunchPlanner(
             name=self.name,
             args=args,
@@ -206,19 +241,39 @@ class Construction:
             organization=(pulumi.get_organization() or "organization", pulumi.get_project(), pulumi.get_stack()),
             cluster=self._jobs.shared_reads(cluster),
             created_here=self._created_here(),
-            importing=opts.import_ is not None,
+            importing=opts.import_,
+            provider=provider_urn,
+            stored=read_outputs(),
+            others={urn: run for urn, run in runs.items() if urn not in urns},
+            retyped=of_others,
             now=self.now,
         )
 
+        archive = self.log_archive if pulumi.runtime.is_dry_run() else None
+        hidden = "log_archive" in self.leaves.secret_arguments
+
         def plan() -> Launch:
             launch = planner.plan()
+            lost = None
+            if archive and launch.launching:
+                lost = self._jobs.find_no_writer(archive, launch.plan.namespace, self.now, secret=hidden)
+            launch = replace(launch, warnings=(*launch.warnings, lost) if lost else launch.warnings)
             if not launch.launching and launch.decision.action is not Action.DONE_AND_GONE:
-                check_provider(
-                    self.name, launch.run, state, given=self.given, own_provider=own_provider, cluster=planner.cluster
-                )
+                last = (state.intent if state.interrupted else state.record) or launch.run
+                before = settings_before(state, last, provider_urn, planner.stored)
+                after, whose = self._provider_settings(launch, state, provider_urn)
+                check_provider(self.name, launch.run, before, after, whose=whose)
             return replace(launch, imports=find_unrecorded(self.name, launch, state, planner.cluster, planner.owners()))
 
         launch = await self._jobs.plan(plan)
+        for urn, run in launch.active_elsewhere.items():
+            if not await self._jobs.includes(urn):
+                raise (renamed if scheduler_of(urn) == self.scheduler else retyped)(self.name, urn, run)
+        ended = [urn for urn in launch.ended_elsewhere if scheduler_of(urn) == self.scheduler]
+        included = await asyncio.gather(*map(self._jobs.includes, ended))
+        gone = [urn for urn, is_there in zip(ended, included, strict=True) if not is_there]
+        repeats = [repeated(self.name, urn, launch.ended_elsewhere[urn]) for urn in gone]
+        launch = replace(launch, warnings=(*launch.warnings, *repeats))
         check_protected(self.name, launch, protected=is_protected(opts))
         if launch.decision.action is Action.IGNORE:
             marked = MarkedPlan(leaves=self.leaves, registration=launch.registration, kept=state.outputs)
@@ -259,43 +314,57 @@ class Construction:
 
         with behind_barrier(self.component):
             manifests, children = run_objects(
-                self.name, launch, marked, state, self._child_options(launch, own_provider=own_provider)
+                self.name, launch, marked, state, self._child_options(launch, state, own_provider=own_provider)
             )
         intent = record_of(launch.intent, launch, marked)
-        async with copying_ended_run(launch, cluster, self.log_archive, say) as deleted:
-            with behind_barrier(self.component):
-                begun, objects = register_objects(
-                    self.component,
-                    self.name,
-                    intent,
-                    manifests,
-                    children,
-                    before_companions=lambda: wait_until_gone(launch, cluster, say),
-                )
-            telling = asyncio.ensure_future(tell_deletion(launch, cluster, objects, say))
-            if objects:
-                await deleted(objects[0])
-            # Readers of the index entry could not read a URL with a secret in it.
-            archive = None if "log_archive" in self.leaves.secret_arguments else self.args.settings.log_archive
-            if "log_archive" in self.args.unknown:
-                archive = at(state.app or {}, "log_options", "log_archive")
-            # The object of a run that is over is registered in previews only, and its outputs are not used.
-            job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
-            current = launch if job_object is None else await self._wait(launch, objects, cluster)
-            outputs = run_outputs(current, job_object, marked, state, self.now)
-            self.outputs = outputs
-            self.noted.set_result(None)
-            noted, entry = {"roles": [], **stored_outputs(state)}, state.app
-            if await are_made(begun, objects, launch.run.attempt):
-                uid = None if job_object is None else job_object.uid
-                record = record_of(launch.run, launch, marked, uid)
-                noted = noted_outputs(outputs, role_outputs(current, job_object, marked), record, objects)
-                entry = None if state.app is None else entry_of(state.app, launch, outputs, archive)
-            await telling
-            with behind_barrier(self.component):
-                register_notes(self.component, self.name, objects, outputs=noted, entry=entry)
+        with behind_barrier(self.component):
+            begun, objects = register_objects(
+                self.component,
+                self.name,
+                intent,
+                manifests,
+                children,
+                before_companions=lambda: wait_until_gone(launch, cluster, say),
+            )
+        telling = asyncio.ensure_future(tell_deletion(launch, cluster, objects, say))
+        # Readers of the index entry could not read a URL with a secret in it.
+        archive = None if "log_archive" in self.leaves.secret_arguments else self.args.settings.log_archive
+        if "log_archive" in self.args.unknown:
+            archive = at(state.app or {}, "log_options", "log_archive")
+        # The object of a run that is over is registered in previews only, and its outputs are not used.
+        job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
+        current = launch if job_object is None else await self._wait(launch, objects, cluster)
+        outputs = run_outputs(current, job_object, marked, state, self.now)
+        self.outputs = outputs
+        self.noted.set_result(None)
+        noted, entry = {"roles": [], **stored_outputs(state)}, state.app
+        if await are_made(begun, objects, launch.run.attempt):
+            uid = None if job_object is None else job_object.uid
+            record = record_of(launch.run, launch, marked, uid)
+            noted = noted_outputs(outputs, role_outputs(current, job_object, marked), record, objects)
+            entry = None if state.app is None else entry_of(state.app, launch, outputs, archive)
+        await telling
+        with behind_barrier(self.component):
+            register_notes(self.component, self.name, objects, outputs=noted, entry=entry)
 
-    def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
+    def _own_settings(self, launch: Launch, state: StackState, given: Settings) -> Settings:
+        before = settings_of(state.children[PROVIDER, "-kubernetes"]) if state.has_provider else None
+        ambient = os.environ.get("KUBECONFIG")
+        return own_settings(given, before, launch.cluster, ambient, launching=launch.launching)
+
+    def _provider_settings(self, launch: Launch, state: StackState, provider_urn: str | None) -> tuple[Settings, str]:
+        """Return the settings of the provider that the job's objects get, and where they come from."""
+        if provider_urn is not None:
+            return settings_of(registered(provider_urn)), f"that of the program, {provider_urn.rpartition('::')[2]}"
+        settings, unknown = self.args.settings, self.args.unknown
+        kubeconfig = UNKNOWN if "kubeconfig" in unknown else settings.kubeconfig
+        if given := provider_inputs(kubeconfig, UNKNOWN if "kube_context" in unknown else settings.kube_context):
+            return self._own_settings(launch, state, given), "that of kubeconfig and kube_context"
+        configured = pulumi.Config("kubernetes")
+        found = {name: configured.get(name) for name in (*CHOOSING, CLUSTER_IDENTIFIER, RENDERING)}
+        return {name: value for name, value in found.items() if value is not None}, "that of the configuration"
+
+    def _child_options(self, launch: Launch, state: StackState, *, own_provider: bool) -> ChildOptions:
         opts, settings, given = self.opts, self.args.settings, self.given
         imports = launch.imports
         if opts.import_ is not None and launch.confirmed is None and not launch.launching:
@@ -304,7 +373,8 @@ class Construction:
         if not own_provider:
             kubeconfig = given.get("kubeconfig")
             hidden = None if kubeconfig is None else pulumi.Output.secret(kubeconfig)
-            provider = create_provider(self.component, self.name, hidden, given.get("kube_context"))
+            registered = self._own_settings(launch, state, provider_inputs(hidden, given.get("kube_context")))
+            provider = create_provider(self.component, self.name, registered)
         timeouts = opts.custom_timeouts
         if timeouts is None and settings.delete_timeout_s is not None:
             timeouts = pulumi.CustomTimeouts(delete=f"{settings.delete_timeout_s}s")
@@ -364,6 +434,9 @@ class Construction:
                 "The state keeps their creation as pending until `pulumi refresh --clear-pending-creates`",
                 component,
             )
+        # Values that only `up` knows are other values here.
+        if not leaves.unknown and (edited := foreign_edits(launch, self.opts.ignore_changes or ())):
+            pulumi.log.warn(leaves.hide(edited), component)
         for pod in launch.missing_pods():
             pulumi.log.warn(f"pod {pod} of run {launch.run.job_name} is gone; it is not started again", component)
 

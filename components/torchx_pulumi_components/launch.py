@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -12,20 +13,41 @@ from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.apps.ownership import is_of_launch, owns, run_hash_of, run_of_record
 from torchx_pulumi.kube import PodReader
-from torchx_pulumi.model.cluster_identity import ClusterIdentity
-from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
+from torchx_pulumi.model.errors import (
+    ClusterError,
+    DeployError,
+    InvalidJobError,
+    Problem,
+    RelaunchRefusedError,
+    invalid_job,
+)
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
-from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
-from torchx_pulumi.runs.identity import field_digests, is_in_place, owner_digest
-from torchx_pulumi.runs.registration import LaunchState, Registration, as_recorded, new_run, prepare
+from torchx_pulumi.runs.decision import (
+    Action,
+    Decision,
+    decide,
+    foreign_object,
+    launched_replicas,
+    values_of_the_machine,
+)
+from torchx_pulumi.runs.identity import digest, field_digests, is_in_place, machine_fields, owner_digest
+from torchx_pulumi.runs.registration import LaunchState, Registration, app_labels, as_recorded, new_run, prepare
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.runs.variants import variant_of_run
+from torchx_pulumi.runs.variants import find_variant, variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, replicas_of, variant_of
 from torchx_pulumi.schedulers.preflight import discover, preflight
 
 from torchx_pulumi_components.cluster_access import find_cluster
+from torchx_pulumi_components.guard import (
+    StackOutputs,
+    has_object,
+    is_next_to,
+    scheduler_of,
+    taken,
+)
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
 from torchx_pulumi_components.recorded_run import plan_as_launched, run_as_launched, undecided_fields, with_recorded
 from torchx_pulumi_components.stack_state import StackState, plain
@@ -58,6 +80,11 @@ class Launch:
     """Resource name -> import id of the objects that `unrecorded` finds."""
     cluster: ClusterIdentity | None = None
     """The cluster of the run. None: not known."""
+    active_elsewhere: Mapping[str, RunRecord] = field(default_factory=dict)
+    """URN of another component in the state to its active run, if this launch takes its place once the program does not
+    have that component any more."""
+    ended_elsewhere: Mapping[str, RunRecord] = field(default_factory=dict)
+    """The same for runs that have ended, which this launch repeats."""
 
     @property
     def plan(self) -> JobPlan[Any]:
@@ -121,16 +148,26 @@ class LaunchPlanner:
     """None: no cluster can be read."""
     created_here: frozenset[str]
     """Options whose objects this deployment may create."""
-    importing: bool
-    """An existing job is imported."""
+    importing: str | None
+    """`namespace/name` of an existing job that is imported. None: none is."""
     now: datetime
+    provider: str | None = None
+    """URN of the Kubernetes provider that the program chose. None: that of the component, or the default one."""
+    stored: StackOutputs = field(default_factory=dict)
+    """Outputs of all resources in the stack's state, by URN."""
+    others: Mapping[str, RunRecord] = field(default_factory=dict)
+    """URN to last run of the other training jobs in the stack's state."""
+    retyped: Set[str] = frozenset()
+    """URNs of jobs of other schedulers, which the aliases of this component name."""
+    compared: dict[Any, tuple[dict[str, str], str]] = field(default_factory=dict)
+    """Digests and hash of this job as they are compared with runs: other runs of a stack take the same of it."""
     other: ParsedArgs | None = None
     """The arguments with other values in the place of unknown ones. None: refused, or all are known."""
     unknown: bool = False
     """Some of the arguments are unknown."""
 
     def plan(self) -> Launch:
-        """Return what the component registers.
+        """Return the registration of the component.
 
         Raises:
             InvalidJobError: The job cannot be planned, or cannot be launched in this cluster.
@@ -148,6 +185,9 @@ class LaunchPlanner:
         surroundings = self._surroundings()
         new = new_run(args.spec, args.options, surroundings)
         new_name = new.job_name
+        others = self.others if last is None else {}
+        if last is None or (last.namespace, last.job_name) != (new.namespace, new_name):
+            self._refuse_taken(new)
         if last is None:
             observed = self._observe_wanted(new_name)
         undecided = undecided_fields(new.digests, self.other, IDENTITY_VERSION) if self.unknown else set()
@@ -160,10 +200,11 @@ class LaunchPlanner:
         judged = judge(look, answer.requested, answer.observed or None)
         state_of_run = read_state((judged or {}).get("state"))
         status = None if observed.job_object is None else judged_status(look, judged)
-        owned = observed.job_object is None or self.importing or self._is_ours(last, observed.job_object)
+        importing = self.importing is not None
+        owned = observed.job_object is None or importing or self._is_ours(last, observed.job_object)
         fixed_name = args.settings.job_name
         decision = decide(
-            last,
+            self._as_compared(last, desired),
             desired,
             status,
             args.settings.on_running_change,
@@ -204,8 +245,15 @@ class LaunchPlanner:
             problems += more
         if problems:
             raise invalid_job(self.name, problems)
+        if last is not None and not launch.launching:
+            differing = {path for path in machine_fields(args.spec) if new.digests[path] != last.digests.get(path)}
+            warnings += [values_of_the_machine(last.job_name, differing)] if differing else []
+        same = {urn: run for urn, run in others.items() if self._is_same(urn, run, new, undecided)}
+        active = {urn: run for urn, run in same.items() if self._is_active(urn, run)}
         return replace(
             launch,
+            active_elsewhere=active,
+            ended_elsewhere={urn: run for urn, run in same.items() if urn not in active},
             undecided=tuple(sorted(path for path in undecided if not is_in_place(path))),
             named=fixed_name is not None,
             warnings=(*warnings, *launch.plan.warnings),
@@ -249,7 +297,7 @@ class LaunchPlanner:
         return ObservedObjects() if "namespace" in args.unknown else self._observe(args.options.namespace, name, None)
 
     def _look(self, last: RunRecord | None, observed: ObservedObjects) -> Look:
-        """Return what was read of the last run, or of one without a record."""
+        """Return the state of the last run, or of one without a record."""
         return Look(
             variant=self._variant_of(last),
             at=self.now,
@@ -267,15 +315,37 @@ class LaunchPlanner:
     def _desired_run(self, last: RunRecord, new: RunRecord, undecided: Set[str]) -> RunRecord:
         """Return the run that the arguments ask for, with the identity in the version of the last run.
 
-        Fields that are unknown or left to the cluster have the values of the last run, and its images their digests.
+        Fields that are unknown, or left to the cluster or the machine, have the values of the last run, and its images
+        their digests.
         """
         args, version = self.args, last.identity_version
         spec, options = as_recorded(args.spec, args.options, last)
         launched = launched_replicas(last, new.replicas) if backend_of(options).resizes else new.replicas
-        digests = field_digests(spec, options, rerun=args.settings.rerun, version=version)
-        digests = with_recorded(digests, {*undecided, *args.left_open}, last.digests)
-        hash_ = run_hash(digests, launched, spec, options, rerun=args.settings.rerun, version=version)
+        key = version, *(tuple(sorted(each.items())) for each in (launched, last.image_digests or {}))
+        if key not in self.compared:
+            digests = field_digests(spec, options, rerun=args.settings.rerun, version=version)
+            hash_ = run_hash(digests, launched, spec, options, rerun=args.settings.rerun, version=version)
+            self.compared[key] = digests, hash_
+        digests, hash_ = self.compared[key]
+        digests = with_recorded(digests, {*undecided, *args.left_open, *machine_fields(spec)}, last.digests)
         return replace(new, digests=digests, hash=hash_, launched=launched)
+
+    def _as_compared(self, last: RunRecord | None, desired: RunRecord) -> RunRecord | None:
+        """Return the last run without the labels by which `torchx list` finds an app, if it has no other ones.
+
+        `torchx run` recorded them, and the job object keeps them in a program that does not name them.
+        """
+        if last is None or self._session is None:
+            return last
+        named = {**self.args.options.labels, **app_labels(self._session)}
+        if last.digests.get("labels") != digest(named, last.identity_version):
+            return last
+        return replace(last, digests=with_recorded(last.digests, {"labels"}, desired.digests))
+
+    @property
+    def _session(self) -> str | None:
+        """TorchX session of an app that `torchx run` launched. None: a program launched it."""
+        return None if self.state.app is None else str(self.state.app.get("session") or "")
 
     def _surroundings(self) -> LaunchState:
         args, state = self.args, self.state
@@ -291,7 +361,7 @@ class LaunchPlanner:
             attempt=max(attempts, default=0) + 1,
             # None: a program launched the app.
             user=app.get("user"),
-            session=None if state.app is None else str(app.get("session") or ""),
+            session=self._session,
             digests={role["image"]: role["digest"] for role in roles if role.get("digest")},
         )
 
@@ -305,7 +375,39 @@ class LaunchPlanner:
             return replace(last, replicas=desired.replicas, digests=desired.digests, uid=look.uid)
         observed = look.objects or ObservedObjects()
         run = desired if observed.job_object is None else run_as_launched(desired, self.args, observed)
-        return replace(run, imported=True) if self.importing else run
+        return run if self.importing is None else replace(run, imported=True)
+
+    def _refuse_taken(self, new: RunRecord) -> None:
+        """Refuse the name of a job object that another component of the stack has, also for an import."""
+        wanted = self.importing or (f"{new.namespace}/{new.job_name}" if self.args.settings.job_name else "")
+        for urn, run in self.others.items():
+            if f"{run.namespace}/{run.job_name}" == wanted and has_object(run, self.stored):
+                raise taken(self.name, urn, run)
+
+    def _is_same(self, urn: str, run: RunRecord, new: RunRecord, undecided: Set[str]) -> bool:
+        """Return whether this component takes the place of another one: it has its job, or another scheduler's."""
+        if scheduler_of(urn) != self.args.options.scheduler:
+            return urn in self.retyped or is_next_to(urn, self.state.urn)
+        # A run whose object is gone is over only if the same job is asked for.
+        wanted, policy = self._desired_run(run, new, undecided), self.args.settings.on_running_change
+        return decide(run, wanted, None, policy, self.now).action is Action.DONE_AND_GONE
+
+    def _is_active(self, urn: str, run: RunRecord) -> bool:
+        """Return whether the run of another component has not finished, by its cluster, else by the stack's state."""
+        variant = find_variant(scheduler_of(urn) or "", None, run)
+        look = Look(variant=variant, at=self.now, uid=run.uid, objects=None)
+        with contextlib.suppress(ClusterError):
+            if self.cluster is not None and (
+                run.cluster is None or compare(run.cluster, self.cluster.identify()) is Match.SAME
+            ):
+                look = replace(look, objects=variant.observe(self.cluster, run.namespace, run.job_name, None))
+        if look.gone or (look.objects is not None and run.uid not in (None, look.objects.uid)):
+            return False
+        outputs = plain(self.stored[urn])
+        # Those of an earlier run tell nothing of a launch that was begun.
+        answer = Answer.of(outputs) if run.uid is not None and outputs.get("uid") == run.uid else Answer()
+        judged = judge(look, answer.requested, answer.observed or None) or answer.observed
+        return not read_state(judged.get("state")).terminal
 
     def owners(self) -> list[str]:
         """Return the launch labels of this component under its URNs, the present one first."""
@@ -324,7 +426,7 @@ class LaunchPlanner:
         self, decision: Decision, last: RunRecord | None, new_name: str, status: JobStatus | None, *, owned: bool
     ) -> None:
         options = self.args.options
-        if self.importing and last is None and status is None:
+        if self.importing is not None and last is None and status is None:
             where = f"{options.namespace}/{new_name}"
             raise invalid_job(self.name, [Problem("job_name", f"there is no job {where} to import")])
         if not owned:
@@ -372,6 +474,11 @@ class LaunchPlanner:
         change otherwise.
         """
         run, intent = launch.run, launch.intent
+        if last is None or launch.launching:
+            run, intent = replace(run, provider=self.provider), replace(intent, provider=self.provider)
+        elif last.provider is not None or last.cluster is not None:
+            # A record of an earlier release that could read no cluster stays as it is: previews would show the change.
+            run = replace(run, provider=self.provider)
         if self.cluster is not None and (last is None or launch.launching):
             run = replace(run, cluster=self.cluster.identify())
             intent = replace(intent, cluster=run.cluster)

@@ -38,7 +38,7 @@ class MarkedPlan:
     """Outputs in the state, with marks of secrets, of a run that is kept as it was launched. None: it is not."""
 
     def of(self, build: Callable[[Registration], Any], built: Any = None) -> Any:
-        """Return what is built from the registration, with marks.
+        """Build from the registration; wrap secret and unknown values in Outputs.
 
         If a choice that everything depends on is secret, for example the scheduler, all of it is.
 
@@ -162,7 +162,7 @@ def _another(name: str) -> str:
 
 
 def _registration(args: ParsedArgs | None, launch: Launch, name: str, run: str) -> Registration | None:
-    """Return what is registered of other arguments, planned as the given ones, with the same numbers of replicas.
+    """Plan other arguments as the given ones, with the same numbers of replicas.
 
     None: they are refused although the given ones are not, for example because they are not one of the allowed words.
     """

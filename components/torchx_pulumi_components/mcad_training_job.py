@@ -1,10 +1,10 @@
 """Component MCADTrainingJob and its arguments. Written by `python -m tools.components`."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pulumi
 from torchx_pulumi.model.launch_options import OnRunningChange, WaitFor
+from torchx_pulumi.outputs.types import Declared, Observed, UserRequest
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, PodGroupVersion
 from typing_extensions import NotRequired, TypedDict
 
@@ -66,7 +66,7 @@ class MCADTrainingJobArgs(TypedDict):
     kube_context: NotRequired[pulumi.Input[str]]
     """Context of the kubeconfig. Unset: its current one."""
     log_archive: NotRequired[pulumi.Input[str]]
-    """Archive that keeps the logs of deleted pods: a folder, or an s3://, gs:// or azblob:// URL. Unset: none."""
+    """Archive that a controller fills with logs: a folder, or an s3://, gs:// or azblob:// URL. Unset: none."""
     rerun: NotRequired[pulumi.Input[str]]
     """Any text; a new value launches a new run on purpose."""
     job_name: NotRequired[str]
@@ -91,7 +91,7 @@ class MCADTrainingJob(TrainingJob):
     uid: pulumi.Output[str]
     """Uid of the job object; a new one is a new run."""
     service: pulumi.Output[str]
-    """Name of the headless Service by which replicas find each other. Empty: there is none."""
+    """Name of the headless Service by which replicas find each other. Empty: none."""
     pod_groups: pulumi.Output[list[str]]
     """Names of the PodGroups. Empty: there is no gang scheduler."""
     pod_names: pulumi.Output[list[str]]
@@ -100,11 +100,11 @@ class MCADTrainingJob(TrainingJob):
     """Host name of rank 0 inside the job."""
     images: pulumi.Output[dict[str, str]]
     """Role name to image."""
-    declared: pulumi.Output[dict[str, Any]]
+    declared: pulumi.Output[Declared]
     """What was asked for: `declared` of the stack output `torchx`."""
-    observed: pulumi.Output[dict[str, Any]]
+    observed: pulumi.Output[Observed]
     """What was seen: `observed` of the stack output `torchx`."""
-    requested: pulumi.Output[dict[str, Any] | None]
+    requested: pulumi.Output[UserRequest | None]
     """Last request to cancel or resume the run: `requested` of the stack output `torchx`. None: none."""
 
     def __init__(self, name: str, args: MCADTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:

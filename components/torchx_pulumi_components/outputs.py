@@ -102,7 +102,7 @@ def _observed(launch: Launch, job_object: KubernetesObject | None, marked: Marke
 
 
 def _created_status(plan: JobPlan[Any], status: Mapping[str, Any] | None, now: datetime) -> Mapping[str, Any] | None:
-    """Return what is observed of an object right after its creation, when it usually has no status."""
+    """Return the observation of an object right after its creation, when it usually has no status."""
     variant = variant_of(plan.options)
     metadata = {"name": plan.job_name, "namespace": plan.namespace}
     created = {"apiVersion": variant.job_object.api_version, "metadata": metadata, "status": status or {}}

@@ -15,19 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.model.documentation import project_urls
+from torchx_pulumi.model.image_options import ImageRequest
 from torchx_pulumi.model.launch_options import ProgramOptions
 from torchx_pulumi.model.options import is_table, rows_of
 from torchx_pulumi.planning.typed_reader import camel_case
 from torchx_pulumi.schedulers import find_backend
 
 from torchx_pulumi_components.arg_values import SHAPES
-from torchx_pulumi_components.patched_image import ImageRequest, PatchedImage
+from torchx_pulumi_components.patched_image import PatchedImage
 from torchx_pulumi_components.training_job import component_schedulers
 
 NAME = "torchx"
 """Package name in programs: resources are `torchx:index:<Component>`."""
 
-SECRETS = frozenset({"kubeconfig", "buildArgs"})
+SECRETS = frozenset(
+    camel_case(row.name) for kind in (ProgramOptions, ImageRequest) for row in rows_of(kind) if row.secret
+)
 """Inputs that hold credentials in every program: generated SDKs encrypt them. Which other inputs are secret only a
 program knows; a component marks the outputs that depend on one, so the schema marks none."""
 
@@ -40,7 +43,7 @@ _PARTS = ("resources", "types", "dependencies")
 
 
 def package_facts() -> dict[str, Any]:
-    """Return what the schema says of the package itself, its version among it.
+    """Return the part of the schema about the package itself, its version among it.
 
     In a checkout, `make schema` wrote it; what is installed may be another version. A wheel has its own metadata.
     """

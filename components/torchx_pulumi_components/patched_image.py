@@ -5,63 +5,25 @@ In Python, `images.patched_image` does the same without a resource.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import pulumi
 from torchx_pulumi.images import ImagePlan, known_digests, plan_patch
 from torchx_pulumi.model.errors import ImageError, TorchxPulumiError
-from torchx_pulumi.planning.typed_reader import FieldValues
-from typing_extensions import NotRequired, TypedDict
+from torchx_pulumi.model.image_options import ImageRequest
+from torchx_pulumi.planning.typed_reader import FieldValues, uncovered
 
 from torchx_pulumi_components.arg_values import ArgumentReader, argument_fields
 from torchx_pulumi_components.constructor_call import CheckedCall
 from torchx_pulumi_components.images import build_in_up
 from torchx_pulumi_components.input_resolution import Leaves, copied
+from torchx_pulumi_components.output_texts import texts_of_outputs
+from torchx_pulumi_components.patched_image_args import PatchedImageArgs
 from torchx_pulumi_components.program_jobs import JobRefusedError, program_jobs
 from torchx_pulumi_components.training_job import output_after
 
 TOKEN = "torchx:index:PatchedImage"  # noqa: S105 - a type
-
-
-class PatchedImageArgs(TypedDict):
-    """Arguments of a patched image."""
-
-    base: pulumi.Input[str]
-    """Image to patch. With `@sha256:...` its registry is not asked."""
-    workspace: Any
-    """Folder, or URL that fsspec opens; or a mapping of several, and of files, to their places in the image's folder.
-    Relative paths start at the program's folder."""
-    repository: NotRequired[pulumi.Input[str]]
-    """Repository to push to, without a tag. Unset: the image stays on this machine's Docker daemon."""
-    dockerfile: NotRequired[pulumi.Input[str]]
-    """Path in the workspace. Unset: `Dockerfile.torchx`, else a default that copies the workspace."""
-    build_args: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]]]
-    """Arguments for the Dockerfile. Their values are not written to state or logs. Unset: none."""
-    labels: NotRequired[Mapping[str, pulumi.Input[str]]]
-    """Additional labels of the image. Unset: none."""
-    platform: NotRequired[pulumi.Input[str]]
-    """For example `linux/arm64`. Unset: that of this machine."""
-    ignore_rules: NotRequired[pulumi.Input[str]]
-    """How `.dockerignore` is read: `docker` (default) or `torchx`."""
-    builder: NotRequired[pulumi.Input[str]]
-    """What builds the image: `registry` (no Docker daemon is needed), `docker`, or `auto` (default): `registry` if it
-    can build the image."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRequest:
-    """Arguments with typed values; as `images.plan_patch`."""
-
-    base: str
-    workspace: Any
-    repository: str | None = None
-    dockerfile: str | None = None
-    build_args: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    platform: str | None = None
-    ignore_rules: str = "docker"
-    builder: str = "auto"
 
 
 class PatchedImage(CheckedCall):
@@ -111,7 +73,7 @@ class PatchedImage(CheckedCall):
             resolved = await leaves.resolve(given)
             await jobs.wait_for(self, leaves.resources)
             request = _read(resolved)
-            plan = None if leaves.unknown else await asyncio.to_thread(_plan, request)
+            plan = None if leaves.unknown else await asyncio.to_thread(lambda: plan_patch(**asdict(request)))
             planned.set_result(None)
             outputs |= dict.fromkeys(("reference", "digest"), pulumi.output.UNKNOWN)
             if plan is not None:
@@ -132,7 +94,7 @@ class PatchedImage(CheckedCall):
             for future in (planned, done):
                 if not future.done():
                     future.set_exception(refused)
-                    # Seen: what depends on nothing of the image does not ask for it.
+                    # Mark the exception as retrieved, or asyncio logs it.
                     future.exception()
             if refused is error:
                 raise
@@ -151,7 +113,7 @@ def _read(resolved: Mapping[str, Any]) -> ImageRequest:
         ImageError: Arguments are of other types; all problems at once.
     """
     reader = ArgumentReader()
-    given = reader.arguments(resolved, argument_fields(PatchedImageArgs)) or {}
+    given = reader.arguments(resolved, argument_fields(ImageRequest)) or {}
     places = given.get("workspace")
     if isinstance(places, Mapping):
         # YAML reads a key without a value as null.
@@ -159,15 +121,12 @@ def _read(resolved: Mapping[str, Any]) -> ImageRequest:
     elif "workspace" in given:
         given["workspace"] = reader.text(places, "workspace")
     request = reader.read(ImageRequest, FieldValues(given), "")
-    if reader.problems:
-        lines = "".join(f"\n  - {problem}" for problem in reader.problems)
+    unread = [*texts_of_outputs(resolved)]
+    problems = [*unread, *uncovered(reader.problems, unread)]
+    if problems:
+        lines = "".join(f"\n  - {problem}" for problem in problems)
         raise ImageError(f"the arguments have problems:{lines}")
     return request
-
-
-def _plan(request: ImageRequest) -> ImagePlan:
-    values = asdict(request)
-    return plan_patch(values.pop("base"), values.pop("workspace"), values.pop("repository"), **values)
 
 
 def _build(plan: ImagePlan, hide: Callable[[str], str]) -> dict[str, Any]:

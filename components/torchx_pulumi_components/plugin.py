@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 from pulumi.provider import ConstructResult
 from pulumi.provider import main as serve
-from pulumi.provider.experimental.analyzer import PropertyDefinition, PropertyType
+from pulumi.provider.experimental.analyzer import PropertyDefinition, PropertyType, TypeDefinition
 from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
 
@@ -33,6 +33,24 @@ class TorchxProvider(ComponentProvider):
             for name, item in properties.items()
         }
         return super().map_input_properties(inputs, taken, *rest)
+
+    def map_complex_output(self, instance_val: Any, type_def: TypeDefinition) -> Any:
+        """Return a value with the names of the schema, in lists and mappings too. The state has those of Python."""
+        if isinstance(instance_val, pulumi.Output):
+            return instance_val.apply(lambda known: self.map_complex_output(known, type_def))
+        return self._named(instance_val, PropertyDefinition(ref=f"{NAME}:index:{type_def.name}"))
+
+    def _named(self, value: Any, kind: PropertyDefinition) -> Any:
+        if isinstance(value, list) and kind.items:
+            return [self._named(item, kind.items) for item in value]
+        if isinstance(value, Mapping) and kind.additional_properties:
+            return {key: self._named(item, kind.additional_properties) for key, item in value.items()}
+        shape = self.get_type_definition(kind) if isinstance(value, Mapping) and kind.ref else None
+        if shape is None:
+            return value
+        names = {python: name for name, python in shape.properties_mapping.items()}
+        known = {names[key]: item for key, item in value.items() if key in names and item is not None}
+        return {name: self._named(item, shape.properties[name]) for name, item in known.items()}
 
     def construct(
         self, name: str, resource_type: str, inputs: Any, options: pulumi.ResourceOptions | None = None

@@ -14,6 +14,7 @@ from torchx_pulumi_components.resources import (
     ChildOptions,
     create_provider,
     noted_outputs,
+    provider_inputs,
     register_notes,
     register_objects,
 )
@@ -25,7 +26,7 @@ class PrerenderedTrainingJob(pulumi.ComponentResource):
     def __init__(self, run: RegistrationPlan) -> None:
         """Register the run; see `resources`."""
         super().__init__(component_type(run.scheduler), run.name, {})
-        provider = create_provider(self, run.name, run.kubeconfig, run.kube_context, light=True)
+        provider = create_provider(self, run.name, provider_inputs(run.kubeconfig, run.kube_context))
         # As with a fixed `job_name`: another run of that name replaces the object.
         children = ChildOptions(provider=provider, replacement_trigger=str(run.record["hash"]))
         _, objects = register_objects(

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeVar
 
 import pulumi
-from torchx_pulumi.kube import CachedReader, PodReader
+from torchx_pulumi.kube import PodReader
+from torchx_pulumi.kube.cached_reader import CachedReader
+from torchx_pulumi.logs.archive_marks import find_no_writer
 
+from torchx_pulumi_components.guard import registered
 from torchx_pulumi_components.pulumi_runtime import (
     DeferredError,
     children_of,
     end_with,
+    is_mocked,
     once_per_program,
     registrations_ended,
     wait_at_end,
@@ -33,6 +40,10 @@ T = TypeVar("T")
 
 PLANS_AT_ONCE = 8
 """Jobs of one program that are planned at the same time. Each sends a few requests, one after the other."""
+
+
+OTHERS_S = 3.0
+"""Seconds in which a component of the program is expected to be registered, after another one was decided."""
 
 
 class JobRefusedError(DeferredError):
@@ -57,7 +68,7 @@ _deferral: ContextVar[Deferral | None] = ContextVar("deferral", default=None)
 
 
 def current_deferral() -> Deferral | None:
-    """Return what collects failures of waits here. None: they are raised."""
+    """Return the collector of failures of waits here. None: they are raised."""
     return _deferral.get()
 
 
@@ -85,6 +96,8 @@ class ProgramJobs:
         self.connections: dict[tuple[str | None, str | None], PodReader] = {}
         """Clusters by kubeconfig and context, for all jobs."""
         self._shared: dict[int, PodReader] = {}
+        self._archives: dict[tuple[str, str, bool], str | None] = {}
+        self._archives_guard = threading.Lock()
         self._planning = asyncio.Semaphore(PLANS_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
         self._errors: dict[pulumi.Resource, str] = {}
@@ -92,12 +105,22 @@ class ProgramJobs:
         self._waits_for: dict[pulumi.Resource, list[pulumi.Resource]] = {}
         """Jobs to those that they wait for."""
         self._warnings: set[str] = set()
+        self._declared: dict[pulumi.Resource, Sequence[str]] = {}
+        """Jobs to their URNs, the present one first."""
 
     def warn_once(self, text: str) -> None:
         """Log a warning that holds for all jobs of the program."""
         if text not in self._warnings:
             self._warnings.add(text)
             pulumi.log.warn(text)
+
+    def find_no_writer(self, url: str, namespace: str, now: datetime, *, secret: bool) -> str | None:
+        """Ask `archive_marks.find_no_writer`, once for each archive and namespace of the program."""
+        key = (url, namespace, secret)
+        with self._archives_guard:
+            if key not in self._archives:
+                self._archives[key] = find_no_writer(url, namespace, now, secret=secret)
+            return self._archives[key]
 
     def add(self, component: pulumi.Resource, task: asyncio.Task[None], finished: Awaitable[object]) -> None:
         """Let the program wait for a job, and fail at its end if the job is refused.
@@ -111,6 +134,27 @@ class ProgramJobs:
         self._finished[component] = finished
         wait_at_end(task)
         end_with(lambda: self.errors, last_exports)
+
+    def declare(self, component: pulumi.Resource, urns: Sequence[str]) -> None:
+        """Note the URNs of a job's component, the present one first."""
+        self._declared[component] = urns
+
+    async def includes(self, urn: str) -> bool:
+        """Return whether the program has a component of this URN, or one that had it.
+
+        Of a component of another process, in a program that uses the plugin, only the engine knows, once it is
+        registered: this waits for that for some seconds.
+        """
+        end = time.monotonic() + OTHERS_S
+        while not any(urn in urns for urns in self._declared.values()):
+            if is_mocked():
+                found, waits = False, len(self._declared) < len(self._finished)
+            else:
+                found, waits = registered(urn) is not None, True
+            if found or not waits or time.monotonic() > end:
+                return found
+            await asyncio.sleep(0.1)
+        return True
 
     @property
     def errors(self) -> list[str]:

@@ -1,6 +1,6 @@
 """The only uses of Pulumi's SDK beyond its public interface. docs/decisions/0022 has the reasons.
 
-A version of the SDK that was not tested is refused at the first use, before anything is registered.
+The first use looks at a version of the SDK that was not tested, before anything is registered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import pulumi
 from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]  # no stubs
 from google.protobuf.struct_pb2 import Struct  # type: ignore[import-untyped]  # no stubs
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.versions import SDK_ADVICE, sdk_problem
+from torchx_pulumi.model.pulumi_pieces import examine_sdk
+from torchx_pulumi.model.versions import SDK_ADVICE, SDK_TESTED
 
 T = TypeVar("T")
 
@@ -28,21 +29,35 @@ class DeferredError(pulumi.RunError):
 
 
 @functools.cache
+def _checked_version() -> str:
+    """Return the version of the SDK. The first call warns about what was changed.
+
+    Raises:
+        pulumi.RunError: The SDK is not supported, or lacks what is needed.
+    """
+    found = version("pulumi")
+    check = examine_sdk(found)
+    if check.problem:
+        raise pulumi.RunError(f"{check.problem}; nothing was changed; {SDK_ADVICE}")
+    if check.warning:
+        pulumi.log.warn(f"{check.warning}; read previews with care, or {SDK_ADVICE}")
+    return found
+
+
+@functools.cache
 def _private(module: str, name: str) -> Any:
     """Return a name of a module in `pulumi.runtime`.
 
     Raises:
-        pulumi.RunError: The SDK is not a tested one, or lacks the name.
+        pulumi.RunError: The SDK is not supported, or lacks the name.
     """
-    found = version("pulumi")
-    if problem := sdk_problem(found):
-        raise pulumi.RunError(f"{problem}; nothing was changed; {SDK_ADVICE}")
+    found = _checked_version()
     try:
         return getattr(import_module(f"pulumi.runtime.{module}"), name)
     except (ImportError, AttributeError) as error:
         raise pulumi.RunError(
-            f"the Python package pulumi {found} lacks pulumi.runtime.{module}.{name}, which its releases have; nothing "
-            "was changed; install it again with `pip install --force-reinstall pulumi`"
+            f"the Python package pulumi {found} lacks pulumi.runtime.{module}.{name}, which jobs in a program need; "
+            f"nothing was changed; install it again with `pip install --force-reinstall '{SDK_TESTED}'`"
         ) from error
 
 
@@ -190,7 +205,7 @@ def _pending() -> _Pending:
 
 
 def once_per_program(make: Callable[[], T]) -> T:
-    """Return what a function returned when it was first called in the program that runs."""
+    """Call a function once in the program that runs; later calls give the same result."""
     kept = _pending().kept
     if make not in kept:
         kept[make] = make()

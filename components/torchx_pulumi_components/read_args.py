@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx_pulumi.images import split_patched
+from torchx_pulumi.images import with_digests_apart
 from torchx_pulumi.inputs.appdef import installed_torchx_version
-from torchx_pulumi.log_archive import check_archive_url
+from torchx_pulumi.logs.archives import check_archive_url
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.launch_options import ProgramOptions, WaitFor
@@ -19,6 +19,7 @@ from torchx_pulumi.schedulers import find_backend
 
 from torchx_pulumi_components.arg_values import ArgumentReader, argument_fields
 from torchx_pulumi_components.input_resolution import Unknown
+from torchx_pulumi_components.output_texts import texts_of_outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +47,11 @@ def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec 
     Raises:
         InvalidJobError: The arguments are wrong; all problems at once, those of the rules included.
     """
-    reader, backend = ArgumentReader(), find_backend(scheduler)
+    reader, backend, app = ArgumentReader(), find_backend(scheduler), spec
     launch = {row.name: row.known for row in rows_of(ProgramOptions) if row.component}
     names = {"roles": False, **argument_fields(backend.options), **launch}
-    given = reader.arguments(args, names, backend.foreign_options) or {}
+    # Without roles there may be no arguments at all.
+    given = reader.arguments(args, names, backend.foreign_options) or {} if args or spec is None else {}
     if spec is None:
         job = FieldValues(name=name, torchx_version=installed_torchx_version())
         if "roles" in given:
@@ -61,16 +63,13 @@ def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec 
     settings = reader.read(ProgramOptions, _fields_of(ProgramOptions, given), "")
     unknown = frozenset(name for name, value in given.items() if isinstance(value, Unknown))
     reader.problems.extend(_setting_problems(options, settings, unknown))
-    if reader.problems:
+    unread = [*texts_of_outputs(name, ("name",)), *texts_of_outputs(args), *texts_of_outputs(app)]
+    unread += uncovered(reader.problems, unread)
+    if unread:
         found = [problem for problem in check_job_rules(spec) if problem.rule not in backend.tolerated]
         rules = in_words_of_args([*found, *backend.check_options(options)])
-        raise invalid_job(name, [*reader.problems, *uncovered(rules, reader.problems)])
-    roles = []
-    for role in spec.roles:
-        # A patched image names its digest, which does not belong to the job's identity.
-        image, digest = split_patched(role.image)
-        roles.append(role if digest is None else replace(role, image=image, image_digest=digest))
-    spec = replace(spec, roles=roles)
+        raise invalid_job(name, [*unread, *uncovered(rules, unread)])
+    spec = with_digests_apart(spec)
     left_open = frozenset(option for option in backend.discovered if option not in given)
     return ParsedArgs(spec=spec, options=options, settings=settings, left_open=left_open, unknown=unknown)
 

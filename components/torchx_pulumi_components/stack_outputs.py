@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pulumi
 from torchx_pulumi.outputs.building import assemble, log_command
-from torchx_pulumi.outputs.types import Declared, Observed, RequestedOutput, TorchxOutput
+from torchx_pulumi.outputs.types import Declared, Observed, TorchxOutput, UserRequest
 
 from torchx_pulumi_components.training_job import TrainingJob
 
@@ -58,9 +58,9 @@ def _build(
     job: TrainingJob,
     digests: Mapping[str, str],
     ui_url: str | None,
-    declared: Mapping[str, Any],
-    observed: Mapping[str, Any],
-    requested: Mapping[str, Any] | None,
+    declared: Declared,
+    observed: Observed,
+    requested: UserRequest | None,
 ) -> TorchxOutput:
     digests = {image.partition("@")[0]: digest for image, digest in digests.items()} | dict(digests)
     roles = [{**role, "digest": role.get("digest") or digests.get(role["image"])} for role in declared["roles"]]
@@ -68,10 +68,10 @@ def _build(
     return assemble(
         job.plan,
         cast("Declared", {**declared, "roles": roles, "created_by": who}),
-        cast("Observed", observed),
+        observed,
         scheduler=job.plan.options.scheduler,
         kube_context=job.made.kube_context,
         ui_url=ui_url or (job.made.app or {}).get("ui_url"),
         log_archive=job.made.log_archive,
-        requested=None if requested is None else cast("RequestedOutput", requested),
+        requested=requested,
     )

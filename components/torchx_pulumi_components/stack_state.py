@@ -71,7 +71,7 @@ class StackState:
         return (PROVIDER, "-kubernetes") in self.children
 
     def answer(self, run: RunRecord) -> Answer:
-        """Return what the component's outputs say of how a run stands. Empty: nothing, or they are of another run."""
+        """Return the observation in the component's outputs. Empty: none, or the outputs are of another run."""
         is_known = run.uid is not None and plain(self.outputs.get("uid")) == run.uid
         return Answer.of(plain(self.outputs)) if is_known else Answer()
 
@@ -83,25 +83,34 @@ async def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
     return opts.parent
 
 
-async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, job_object: Kind) -> StackState:
-    """Read what the state has of a component that is not registered yet.
+async def component_urns(token: str, name: str, opts: pulumi.ResourceOptions) -> tuple[str, ...]:
+    """Return the URN of a component that is not registered yet, and those that it had, by its and its parent's aliases.
 
     Args:
         token: Its type token.
         name: Its name.
         opts: Its options.
-        job_object: Kind of its child that stands for the run.
-
-    Raises:
-        DeployError: The state cannot be read.
     """
     parent = await real_parent(opts)
     present = str(await pulumi.create_urn(name, token, parent).future())
     own = await alias_urns(opts.aliases or [], name, token, parent)
     inherited = _inherited(name, present, own, parent, await former_urns(parent))
-    former = tuple(dict.fromkeys([*own, *inherited]))
+    return present, *dict.fromkeys([*own, *inherited])
+
+
+def read_stack_state(urns: Sequence[str], job_object: Kind) -> StackState:
+    """Read what the state has of a component.
+
+    Args:
+        urns: Its `component_urns`.
+        job_object: Kind of its child that stands for the run.
+
+    Raises:
+        DeployError: The state cannot be read.
+    """
+    present, *former = urns
     outputs = read_outputs()
-    for urn in (present, *former):
+    for urn in urns:
         children = dict(_children(urn, outputs))
         own_outputs, intent = outputs.get(urn) or {}, children.get((STASH, "-intent"))
         record = plain(own_outputs.get(RECORD))
@@ -115,7 +124,7 @@ async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, 
             raise DeployError(f"the state of {urn} cannot be read: {error}; it was changed by hand") from error
         return StackState(
             urn=present,
-            former_urns=former,
+            former_urns=tuple(former),
             record=read_record(record),
             intent=read_record(plain((intent or {}).get("input"))),
             job=plain(job),
@@ -124,7 +133,7 @@ async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, 
             app=app,
             cluster=cluster,
         )
-    return StackState(urn=present, former_urns=former)
+    return StackState(urn=present, former_urns=tuple(former))
 
 
 def read_outputs() -> Mapping[str, Mapping[str, Any]]:
@@ -155,7 +164,7 @@ def _read_outputs() -> Mapping[str, Mapping[str, Any]]:
 
 
 def last_exports() -> Mapping[str, Any]:
-    """Return what the program exported in the last deployment, as it is exported again.
+    """Return the exports of the last deployment, as they are exported again.
 
     Raises:
         DeployError: The state cannot be read.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pulumi
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.outputs.types import COMPONENT_OUTPUTS
+from torchx_pulumi.outputs.types import COMPONENT_OUTPUTS, Declared, Observed, UserRequest
 from torchx_pulumi.schedulers import find_backend, scheduler_names
 from typing_extensions import Self
 
@@ -32,9 +32,9 @@ class TrainingJob(CheckedCall):
     # Those that are read of any component.
     app_id: pulumi.Output[str]
     app_handle: pulumi.Output[str]
-    declared: pulumi.Output[dict[str, Any]]
-    observed: pulumi.Output[dict[str, Any]]
-    requested: pulumi.Output[dict[str, Any] | None]
+    declared: pulumi.Output[Declared]
+    observed: pulumi.Output[Observed]
+    requested: pulumi.Output[UserRequest | None]
     _construction: Construction
 
     @classmethod

@@ -90,18 +90,20 @@ def find_unrecorded(
                 "again once it is gone"
             )
         if (metadata.get("namespace"), metadata.get("name")) == (run.namespace, object_name):
+            # The component has the same name, and all that is known of the run.
+            urn = f"{state.urn.rpartition('::')[0]}${type_token(kind.api_version, kind.kind)}::{resource}"
             raise DeployError(
                 f"job {name!r}: the deployment that replaced {what} was killed. The state still has the replaced "
                 f"object, so Pulumi would create the new one a second time. It runs, and nothing was changed. Remove "
-                f"the old one from the state: `pulumi state delete --target-dependents 'URN of {resource}'` (`pulumi "
-                "stack --show-urns` lists it); the next `pulumi up` imports the new one"
+                f"the old one from the state: `pulumi state delete --target-dependents '{urn}'`; the next `pulumi up` "
+                "imports the new one"
             )
         found[resource] = f"{run.namespace}/{object_name}"
     return found
 
 
 def import_advice(name: str, launch: Launch, state: StackState) -> str | None:
-    """Return what to do about objects that may exist while no cluster can be read.
+    """Return the advice about objects that may exist while no cluster can be read.
 
     None: the launch was not interrupted, or the state has all objects.
     """
@@ -109,7 +111,8 @@ def import_advice(name: str, launch: Launch, state: StackState) -> str | None:
         return None
     missing = [
         f"`pulumi import {type_token(kind.api_version, kind.kind)} {resource} {launch.run.namespace}/"
-        f"{manifest['metadata']['name']} --parent component='{state.urn}' --provider NAME=URN --protect=false`"
+        f"{manifest['metadata']['name']} --parent component='{state.urn}' --provider NAME=URN --protect=false "
+        "--generate-code=false`"
         for resource, kind, manifest, stored in _objects(name, launch, state)
         if stored is None
     ]

@@ -1,11 +1,11 @@
 """Component VolcanoTrainingJob and its arguments. Written by `python -m tools.components`."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pulumi
 from torchx_pulumi.model.launch_options import OnRunningChange, WaitFor
 from torchx_pulumi.model.options import TaskLayout
+from torchx_pulumi.outputs.types import Declared, Observed, UserRequest
 from torchx_pulumi.schedulers.volcano.options import GangMode
 from typing_extensions import NotRequired, TypedDict
 
@@ -56,7 +56,11 @@ class VolcanoTrainingJobArgs(TypedDict):
     network_topology: NotRequired[Topology]
     """How close together the gang must be placed. Unset: anywhere."""
     plugins: NotRequired[Mapping[str, Sequence[str]]]
-    """Volcano job plugins and their arguments. Unset: svc and env, as TorchX has them."""
+    """Volcano job plugins and their arguments. Unset: svc, which lets only pods of the job in, and env."""
+    success_roles: NotRequired[Sequence[str]]
+    """Roles that end the job: it succeeds when all replicas of one of them have. Unset: all roles have to."""
+    start_after: NotRequired[Mapping[str, Sequence[str]]]
+    """Role to the roles that must run before its pods are made; it is no part of the gang. Unset: none waits."""
     image_secrets: NotRequired[Sequence[pulumi.Input[str]]]
     """Names of pull secrets to set on the pod specs. Empty: none."""
     on_running_change: NotRequired[OnRunningChange]
@@ -70,7 +74,7 @@ class VolcanoTrainingJobArgs(TypedDict):
     kube_context: NotRequired[pulumi.Input[str]]
     """Context of the kubeconfig. Unset: its current one."""
     log_archive: NotRequired[pulumi.Input[str]]
-    """Archive that keeps the logs of deleted pods: a folder, or an s3://, gs:// or azblob:// URL. Unset: none."""
+    """Archive that a controller fills with logs: a folder, or an s3://, gs:// or azblob:// URL. Unset: none."""
     rerun: NotRequired[pulumi.Input[str]]
     """Any text; a new value launches a new run on purpose."""
     job_name: NotRequired[str]
@@ -95,7 +99,7 @@ class VolcanoTrainingJob(TrainingJob):
     uid: pulumi.Output[str]
     """Uid of the job object; a new one is a new run."""
     service: pulumi.Output[str]
-    """Name of the headless Service by which replicas find each other. Empty: there is none."""
+    """Name of the headless Service by which replicas find each other. Empty: none."""
     pod_groups: pulumi.Output[list[str]]
     """Names of the PodGroups. Empty: there is no gang scheduler."""
     pod_names: pulumi.Output[list[str]]
@@ -104,11 +108,11 @@ class VolcanoTrainingJob(TrainingJob):
     """Host name of rank 0 inside the job."""
     images: pulumi.Output[dict[str, str]]
     """Role name to image."""
-    declared: pulumi.Output[dict[str, Any]]
+    declared: pulumi.Output[Declared]
     """What was asked for: `declared` of the stack output `torchx`."""
-    observed: pulumi.Output[dict[str, Any]]
+    observed: pulumi.Output[Observed]
     """What was seen: `observed` of the stack output `torchx`."""
-    requested: pulumi.Output[dict[str, Any] | None]
+    requested: pulumi.Output[UserRequest | None]
     """Last request to cancel or resume the run: `requested` of the stack output `torchx`. None: none."""
 
     def __init__(self, name: str, args: VolcanoTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -19,6 +19,7 @@ from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.launch_options import WaitFor
+from torchx_pulumi.runs.decision import RUN_AGAIN
 from torchx_pulumi.runs.registration import pod_names
 from torchx_pulumi.runs.waiting import POLL_S, Wait
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
@@ -54,7 +55,9 @@ async def wait_until(
     for resource in objects:
         await resource.urn.future()
     plan, variant = launch.plan, variant_of(launch.plan.options)
-    wait, begun = Wait(goal, job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s), time.monotonic()
+    run_again = f"`up` does not run it again. {RUN_AGAIN}"
+    wait = Wait(goal, job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s, run_again=run_again)
+    begun = time.monotonic()
     uid = launch.run.uid or await objects[0].uid.future()
     remembered = Remembered().with_objects(launch.observed)
     known: Mapping[str, Any] | None = launch.answer.observed or None

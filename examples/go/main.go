@@ -28,7 +28,7 @@ func main() {
 				Image:       source.Reference,
 				Entrypoint:  pulumi.String("sh"),
 				Args:        pulumi.ToStringArray(words),
-				NumReplicas: &replicas,
+				NumReplicas: pulumi.Int(replicas),
 				Env: map[string]pulumi.StringInput{
 					"LEARNING_RATE": pulumi.String(conf.Require("learningRate")),
 					"TOKEN":         conf.RequireSecret("token"),
@@ -56,6 +56,8 @@ func main() {
 		ctx.Export("image", source.Reference)
 		ctx.Export("appId", train.AppId)
 		ctx.Export("replicas", train.PodNames.ApplyT(func(names []string) int { return len(names) }))
+		ctx.Export("state", train.Observed.State())
+		ctx.Export("memoryMb", train.Declared.ResourcesTotal().MemoryMb())
 		ctx.Export("evaluation", evaluate.AppId)
 		return nil
 	})

@@ -32,4 +32,6 @@ const evaluate = new torchx.MCADTrainingJob("evaluate", {
 export const image: pulumi.Output<string> = source.reference;
 export const appId: pulumi.Output<string> = train.appId;
 export const replicas: pulumi.Output<number> = train.podNames.apply(names => names.length);
+export const state: pulumi.Output<string> = train.observed.state;
+export const memoryMb: pulumi.Output<number> = train.declared.resourcesTotal.memoryMb;
 export const evaluation: pulumi.Output<string> = evaluate.appId;

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchx_pulumi.fleet.collect import read_fleet
     from torchx_pulumi.images import PatchedImage, patch_image, plan_patch
     from torchx_pulumi.model.errors import (
         ClusterError,
@@ -42,7 +41,6 @@ __all__ = [
     "UnknownMountError",
     "patch_image",
     "plan_patch",
-    "read_fleet",
     "read_outputs",
     "render",
 ]
@@ -51,7 +49,6 @@ _HOMES: Mapping[str, str] = {
     "PatchedImage": "torchx_pulumi.images",
     "patch_image": "torchx_pulumi.images",
     "plan_patch": "torchx_pulumi.images",
-    "read_fleet": "torchx_pulumi.fleet.collect",
     "read_outputs": "torchx_pulumi.outputs.reader",
 }
 """Modules of the public names other than errors."""

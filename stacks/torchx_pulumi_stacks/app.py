@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.inputs.appdef import DEFAULT_LOGLEVEL, LOGLEVEL, read_app
 from torchx_pulumi.inputs.appfile import read_app_file
 from torchx_pulumi.model.errors import InvalidJobError, Problem
 from torchx_pulumi.model.job_spec import JobSpec
@@ -22,8 +26,8 @@ def load_app_file(path: str, root: Path) -> JobSpec:
     return read_app_file(root / Path(path).expanduser())
 
 
-def load_component(name: str, arguments: Sequence[str], root: Path) -> Any:
-    """Run a TorchX component and return its AppDef.
+def load_component(name: str, arguments: Sequence[str], root: Path) -> JobSpec:
+    """Run a TorchX component in the project's folder and read its AppDef, which is the same on every machine.
 
     Args:
         name: As `torchx run` takes it: `dist.torchrun`, or `path/to/file.py:function` from the project's folder.
@@ -31,8 +35,54 @@ def load_component(name: str, arguments: Sequence[str], root: Path) -> Any:
         root: The project's folder.
 
     Raises:
-        InvalidJobError: TorchX is not installed, or refuses the component or its arguments.
+        InvalidJobError: TorchX is not installed, or refuses the component or its arguments, or its AppDef cannot be
+            read.
     """
+    with _same_everywhere(root):
+        spec = read_app(_materialize(name, arguments, root))
+    _refuse_home(spec, name, arguments)
+    chosen = {path for path, word in _CHOSEN_BY.items() if any(word in argument for argument in arguments)}
+    open_values = {path: value for path, value in spec.machine_values.items() if path not in chosen}
+    return replace(spec, machine_values=open_values)
+
+
+_CHOSEN_BY = {f"env[{LOGLEVEL}]": LOGLEVEL, "image": "--image"}
+"""Path in a role of each value that TorchX takes from the machine, and what an argument that chooses it contains."""
+
+
+@contextlib.contextmanager
+def _same_everywhere(root: Path) -> Iterator[None]:
+    """Give a component the project's folder as working folder, and TorchX's default in place of LOGLEVEL."""
+    folder, level = Path.cwd(), os.environ.get(LOGLEVEL)
+    os.chdir(root)
+    os.environ[LOGLEVEL] = DEFAULT_LOGLEVEL
+    try:
+        yield
+    finally:
+        os.chdir(folder)
+        os.environ.pop(LOGLEVEL)
+        os.environ.update({} if level is None else {LOGLEVEL: level})
+
+
+def _refuse_home(spec: JobSpec, component: str, arguments: Sequence[str]) -> None:
+    """Refuse a mount of `~`, which TorchX replaces by the home of the user who runs the program."""
+    sources = {mount.src for role in spec.roles for mount in role.mounts}
+    homes = {home: str(Path(home).expanduser()) for text in arguments for home in re.findall(r"src=(~[^,]*)", text)}
+    problems = [
+        Problem(
+            "arguments",
+            f"mount of {home!r} is one of {path!r} here, and of another folder for another user; "
+            f"write the path that the node has, for example src={path}",
+        )
+        for home, path in homes.items()
+        if path in sources
+    ]
+    if problems:
+        raise InvalidJobError(component, problems)
+
+
+def _materialize(name: str, arguments: Sequence[str], root: Path) -> Any:
+    """Run a component and return its AppDef; arguments as of `load_component`."""
     try:
         from torchx.specs.builders import materialize_appdef
         from torchx.specs.finder import ComponentNotFoundException, ComponentValidationException, get_component

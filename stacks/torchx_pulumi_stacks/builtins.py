@@ -1,8 +1,7 @@
 """Entry points that forward to TorchX's own schedulers.
 
 An entry point of `torchx.schedulers` hides TorchX's own schedulers in TorchX 0.7.0, and precedes them in nightly. Users
-of this package keep all of them, and the same default. `kubernetes` is TorchX's with one more run option. For nightly
-`nightly_plugins` removes all but these two.
+of this package keep all of them, and the same default. For nightly `nightly_plugins` removes all but the default one.
 """
 
 from __future__ import annotations
@@ -14,12 +13,9 @@ from typing import Any
 
 from torchx_pulumi_stacks.nightly_plugins import GROUP
 
-_EXTENDED: Mapping[str, str] = {"kubernetes": "torchx_pulumi.torchx_adapter.kubernetes_scheduler"}
-"""Scheduler of TorchX to the module of its subclass, which can also build images without a Docker daemon."""
-
 
 def make_own(name: str, session_name: str, kwargs: Mapping[str, Any]) -> Any:
-    """Make a scheduler of TorchX's own, or the subclass of it that this package has.
+    """Make a scheduler of TorchX's own.
 
     Raises:
         ModuleNotFoundError: The installed TorchX does not have it, or a package that it needs is absent. Some of
@@ -31,7 +27,7 @@ def make_own(name: str, session_name: str, kwargs: Mapping[str, Any]) -> Any:
     if module is None:
         raise ModuleNotFoundError(f"the installed TorchX has no scheduler {name!r}", name=f"torchx.schedulers.{name}")
     try:
-        factory = importlib.import_module(_EXTENDED.get(name, module)).create_scheduler
+        factory = importlib.import_module(module).create_scheduler
     except NameError as error:
         text = f"TorchX's scheduler {name!r} cannot be loaded ({error}); install the packages that it needs"
         raise ModuleNotFoundError(text, name=module) from error

@@ -9,7 +9,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.inputs.run_options import read_options
-from torchx_pulumi.log_archive import check_archive_url
+from torchx_pulumi.logs.archives import check_archive_url
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.model.launch_options import ProgramOptions
 from torchx_pulumi.model.options import Options

@@ -65,5 +65,8 @@ def create_scheduler(
     from torchx_pulumi.torchx_adapter.context import AdapterContext
     from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
+    # Of a program that loads gRPC by itself, forks before the first launch count too.
+    from torchx_pulumi_stacks import forks  # noqa: F401
+
     context = AdapterContext(make_driver=make_driver, client=client)
     return PulumiScheduler(scheduler, session_name, context, docker_client=docker_client)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pulumi
 from torchx_pulumi.images import (
-    BUILDERS,
     ImagePlan,
     known_digests,
     plan_patch,
@@ -18,7 +17,9 @@ from torchx_pulumi.images import (
     refuse_local_only,
 )
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
+from torchx_pulumi.model.image_options import WorkspaceOptions, image_options
 from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.model.options import option, option_table
 from torchx_pulumi.runs.registration import digest_note
 from torchx_pulumi_components.images import build_in_up
 from torchx_pulumi_components.job_construction import spec_of
@@ -26,29 +27,13 @@ from torchx_pulumi_components.job_construction import spec_of
 from torchx_pulumi_stacks.settings import Settings, key_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageConfig:
-    """What the configuration says of images. The text under a field describes its key, written in camelCase."""
+@option_table
+class ImageConfig(WorkspaceOptions):
+    """What the configuration says of images. A key is the name of an option in camelCase."""
 
-    workspace: Mapping[str, str] = field(default_factory=dict)
-    """Folder or URL whose files are laid on the image of every role; or a mapping of several to their places in the
-    image's folder. Relative paths start at the project's folder. Unset: images are taken as they are."""
-    image_repo: str | None = None
-    """Repository, without a tag, that patched and local images are pushed to. Unset: they stay on this machine."""
-    dockerfile: str | None = None
-    """Path in the workspace. Unset: `Dockerfile.torchx`, else a default that copies the workspace."""
-    build_args: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Mapping: arguments of the Dockerfile. Their values come into no state, label or log; set secret ones with
-    `pulumi config set --secret --path`."""
-    platform: str | None = None
-    """For example `linux/arm64`. Unset: that of this machine."""
-    ignore_rules: str = "docker"
-    """How `.dockerignore` is read: `docker`, or `torchx` for TorchX's simpler rules."""
-    builder: str = "auto"
-    """What builds patched images: `registry` pushes layers without a Docker daemon, `docker` uses the daemon, `auto`
-    uses the daemon only for images that `registry` cannot build. A running job keeps its image whatever is chosen."""
-    shared_daemon: bool = False
-    """true: the cluster's nodes use this machine's Docker daemon, so that images need no repository."""
+    workspace: Mapping[str, str] = option(
+        "Folder or URL that is laid on the image of every role, or a mapping of several to their places", default={}
+    )
 
 
 IMAGE_KEYS = tuple(key_of(each.name) for each in fields(ImageConfig))
@@ -78,9 +63,7 @@ def read_image_config(settings: Settings, root: Path) -> ImageConfig:
         workspace={
             place if "://" in place else str(root / Path(place).expanduser()): to for place, to in places.items()
         },
-        ignore_rules=settings.word("ignoreRules", ("docker", "torchx")),
-        builder=settings.word("builder", BUILDERS),
-        **settings.values_of(ImageConfig, without=("workspace", "ignore_rules", "builder")),
+        **settings.values_of(ImageConfig, without=("workspace",)),
     )
 
 
@@ -95,14 +78,14 @@ def prepare_images(app: Any, config: ImageConfig) -> Images:
         ImageError: An image cannot be planned, built or pushed, or is not available to the cluster. One message has the
             problems of all roles; no resource was registered.
     """
-    spec = spec_of(app)
+    spec, options = spec_of(app), image_options(asdict(config))
     plans: dict[str, ImagePlan] = {}
     pushes: dict[str, tuple[str, str]] = {}
     problems: list[ImageError] = []
     for image in dict.fromkeys(role.image for role in spec.roles):
         try:
             if config.workspace:
-                plans[image] = _plan(image, config)
+                plans[image] = plan_patch(image, config.workspace, config.image_repo, **options)
             elif image.startswith("sha256:") and not config.shared_daemon:
                 pushes[image] = plan_push(image, config.image_repo)
         except ImageError as error:
@@ -116,19 +99,6 @@ def prepare_images(app: Any, config: ImageConfig) -> Images:
         roles.append(replace(role, image=image, image_digest=digest))
     refuse_local_only([role.image for role in roles], shared_daemon=config.shared_daemon)
     return Images(spec=replace(spec, roles=roles), digests=_make(list(plans.values()), pushes))
-
-
-def _plan(image: str, config: ImageConfig) -> ImagePlan:
-    return plan_patch(
-        image,
-        config.workspace,
-        config.image_repo,
-        dockerfile=config.dockerfile,
-        build_args=config.build_args,
-        platform=config.platform,
-        ignore_rules=config.ignore_rules,
-        builder=config.builder,
-    )
 
 
 def _make(plans: list[ImagePlan], pushes: Mapping[str, tuple[str, str]]) -> Mapping[str, str]:

@@ -3,9 +3,6 @@
 TorchX 0.7.0 replaces its own schedulers by the entry points that it finds, so that the wheel has entry points which
 forward to them (`builtins`). Nightly adds entry points to its own schedulers: ours would hide those of other packages,
 and offer six schedulers that it no longer has. Entry points are fixed in the wheel: they are filtered when read.
-
-The one of `kubernetes` stays, because nightly takes a plugin before its own scheduler of that name: ours is that one
-with one more run option. It is left out too if another package's plugin has the name, which ours would hide.
 """
 
 from __future__ import annotations
@@ -27,11 +24,7 @@ DEFAULT = "local_docker"
 SOURCES = "TORCHX_PLUGINS_SOURCE"
 """Variable for the sources of plugins in TorchX nightly: 1 the namespace package, 2 entry points, 3 both."""
 
-EXTENDED = "kubernetes"
-"""TorchX's scheduler that this package extends."""
-
 _ENTRY_POINTS = 2
-_NAMESPACE = "torchx_plugins.schedulers."
 _FORWARDER = re.compile(r"^(\w+)\s*=\s*torchx_pulumi_stacks\.builtins:.*\n?", re.MULTILINE)
 
 
@@ -54,15 +47,6 @@ def leave_out_forwarders() -> None:
     sys.meta_path.insert(0, _Finder(_WithoutForwarders(found)))
 
 
-def _has_plugin(name: str) -> bool:
-    """Return whether a module of the namespace package registers a scheduler of this name.
-
-    TorchX imports all of these modules before it reads entry points.
-    """
-    modules = [module for path, module in list(sys.modules.items()) if path.startswith(_NAMESPACE)]
-    return any(getattr(value, "_plugin_name", "") == name for module in modules for value in vars(module).values())
-
-
 class _WithoutForwarders(metadata.Distribution):
     """Our distribution without the entry points that forward."""
 
@@ -73,8 +57,7 @@ class _WithoutForwarders(metadata.Distribution):
         text = self._whole.read_text(filename)
         if not text or filename != "entry_points.txt":
             return text
-        kept = {DEFAULT} if _has_plugin(EXTENDED) else {DEFAULT, EXTENDED}
-        return _FORWARDER.sub(lambda line: line[0] if line[1] in kept else "", text)
+        return _FORWARDER.sub(lambda line: line[0] if line[1] == DEFAULT else "", text)
 
     def locate_file(self, path: Any) -> Any:
         return self._whole.locate_file(path)

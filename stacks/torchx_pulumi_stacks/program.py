@@ -16,7 +16,7 @@ from torchx_pulumi_components.training_job import TrainingJob, component_of
 
 from torchx_pulumi_stacks.config import StackConfig
 from torchx_pulumi_stacks.images import Images, prepare_images
-from torchx_pulumi_stacks.owned_objects import owned
+from torchx_pulumi_stacks.job_namespace import create_namespace
 
 
 def deploy(config: StackConfig) -> TrainingJob:
@@ -45,7 +45,10 @@ def with_images(config: StackConfig, images: Images) -> StackConfig:
 def create_job(config: StackConfig) -> TrainingJob:
     """Register the job, and its namespace before it if configured."""
     provider = create_provider(config)
-    before = [create_namespace(config, provider)] if config.create_namespace else []
+    before = []
+    if config.create_namespace:
+        kubeconfig = pulumi.Config().get("kubeconfig")
+        before.append(create_namespace(config.options.namespace, provider, kubeconfig, config.kube_context))
     return component_of(config.scheduler).from_app(
         config.name or config.app.name,
         config.app,
@@ -61,15 +64,6 @@ def create_provider(config: StackConfig) -> kubernetes.Provider | None:
     if config.kubeconfig is None and config.kube_context is None:
         return None
     return kubernetes.Provider("cluster", kubeconfig=config.kubeconfig, context=config.kube_context)
-
-
-def create_namespace(config: StackConfig, provider: kubernetes.Provider | None) -> pulumi.Resource:
-    """Register the job's namespace."""
-    name = config.options.namespace
-    own = owned(pulumi.Config().get("kubeconfig"), config.kube_context)
-    opts = pulumi.ResourceOptions.merge(own, pulumi.ResourceOptions(provider=provider))
-    namespace: pulumi.Resource = kubernetes.core.v1.Namespace("namespace", metadata={"name": name}, opts=opts)
-    return namespace
 
 
 def chosen_settings(config: StackConfig) -> Mapping[str, Any]:

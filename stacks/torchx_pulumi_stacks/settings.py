@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import fields
 from enum import Enum
 from types import UnionType
 from typing import Any, Union, get_origin
@@ -38,13 +39,20 @@ class Settings(TypedReader):
                 self.refuse(name, unknown_name(name, names))
 
     def values_of(self, kind: type, *, without: Container[str] = ()) -> dict[str, Any]:
-        """Return the fields of a dataclass that are set, except some of them."""
+        """Return the fields of a dataclass that are set, except some of them. A text of few values is one of them."""
         hints = {name: hint for name, hint, _ in field_types(kind) if name not in without}
         texts = {
             name: self.given(key_of(name)) if get_origin(hint) in (None, Union, UnionType) else self.data(key_of(name))
             for name, hint in hints.items()
         }
-        return {name: self.value(hints[name], text, key_of(name)) for name, text in texts.items() if text is not None}
+        words = {item.name: item.metadata.get("choices", ()) for item in fields(kind)}
+        return {
+            name: self._one_of(words[name], text, key_of(name))
+            if words[name]
+            else self.value(hints[name], text, key_of(name))
+            for name, text in texts.items()
+            if text is not None
+        }
 
     def given(self, key: str) -> str | None:
         """Return the text of a key. None: it is unset or blank."""

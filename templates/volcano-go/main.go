@@ -19,7 +19,7 @@ func main() {
 				Entrypoint: pulumi.String("sh"),
 				// TorchX's macros: number of the replica, name of the job.
 				Args:        pulumi.ToStringArray([]string{"-c", "echo replica ${replica_id} of ${app_id}"}),
-				NumReplicas: pulumi.IntRef(conf.RequireInt("replicas")),
+				NumReplicas: pulumi.Int(conf.RequireInt("replicas")),
 				Resource: &torchx.ResourceArgs{
 					Cpu:      pulumi.Float64(0.5),
 					Gpu:      pulumi.Int(0),

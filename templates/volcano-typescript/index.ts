@@ -22,4 +22,4 @@ const job = new torchx.VolcanoTrainingJob("train", {
 });
 
 export const app_handle = job.appHandle;
-export const state = job.observed.apply((observed) => observed["state"]);
+export const state = job.observed.state;

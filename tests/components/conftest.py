@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from types import SimpleNamespace
 from typing import Any
 
 import pulumi
 import pytest
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
+from torchx_pulumi_components import run_objects, waiting
 from torchx_pulumi_components.stack_state import STASH
 
 
@@ -113,6 +116,14 @@ class _Threads(ThreadPoolExecutor):
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
         return super().submit(copy_context().run, call, *args, **options)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is waited for is asked about sooner, and given up after a tenth of the time."""
+    for module in (run_objects, waiting):
+        monkeypatch.setattr(module, "POLL_S", 0.02)
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: 10 * time.monotonic()))
 
 
 @pytest.fixture

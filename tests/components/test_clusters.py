@@ -9,13 +9,12 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi.kube.kinds import NAMESPACE
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi_components import VolcanoTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
+
+from tests.fakes import FakeCluster
 
 from .test_volcano_training_job import JOB, PREFIX, args, queue, remember, stashed
-
-PROVIDER = f"{PREFIX}$pulumi:providers:kubernetes::train-kubernetes"
 
 
 def cluster(*objects: Any, **options: Any) -> FakeCluster:
@@ -88,6 +87,7 @@ def test_another_cluster_is_refused_by_name(
     assert "was launched in the cluster at https://fake.example.com (uid here)" in text
     assert "the cluster at https://there.example.com (uid there) is another one. Nothing was changed" in text
     assert "kube_context name the cluster of the launch" in text
+    assert f"`pulumi state delete --target-dependents '{PREFIX}::train'`" in text
     assert engine.mocks.resources == []
 
 
@@ -159,48 +159,6 @@ def test_a_run_that_names_no_cluster_gets_it_without_a_change_of_its_record(
 def test_without_the_permission_to_know_the_uid_a_launch_goes_on(engine: Any, up: Callable[..., Any]) -> None:
     up(cluster(denied=[("get", NAMESPACE)]))
     assert "uid" not in engine.record()["cluster"]
-
-
-@pytest.mark.parametrize(
-    ("had", "options", "what"),
-    [
-        (False, {"kube_context": "x"}, "with kube_context set"),
-        (False, {"kubeconfig": "/k"}, "with kubeconfig set"),
-        (True, {}, "with kubeconfig or kube_context removed"),
-    ],
-)
-@pytest.mark.parametrize("policy", ["fail", "ignore"])
-def test_an_access_that_would_replace_the_provider_is_refused_while_a_run_is_kept(
-    engine: Any,
-    up: Callable[..., Any],
-    launched: tuple[FakeCluster, Any],
-    had: bool,
-    options: dict[str, str],
-    what: str,
-    policy: str,
-) -> None:
-    here, _ = launched
-    if had:
-        engine.mocks.state[PROVIDER] = {"context": "x"}
-    text = refused(up, here, preview=True, on_running_change=policy, **options)
-    assert what in text
-    assert "and delete run train-" in text
-    if had:
-        up(here, kube_context="y")
-    else:
-        up(here)
-
-
-def test_a_kubeconfig_with_another_address_of_the_same_cluster_is_refused_while_a_run_is_kept(
-    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
-) -> None:
-    here, _ = launched
-    engine.mocks.state[PROVIDER] = {"kubeconfig": "/k"}
-    up(here, kubeconfig="/k")
-    here.api_server = "https://tunnel.example.com"
-    assert "in place of the cluster at https://fake.example.com" in refused(up, here, kubeconfig="/k")
-    # The provider tells clusters apart by the kubeconfig that it is given; a context alone says nothing to it.
-    up(here, kube_context="tunnel")
 
 
 CONFIG = {"kubernetes:kubeconfig": "/config.yaml", "kubernetes:context": "config"}

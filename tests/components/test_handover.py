@@ -17,18 +17,17 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 from torchx_pulumi.model.app_entry import read_entry, write_entry
-from torchx_pulumi.runs.driver import Launched
 from torchx_pulumi.runs.eject import project_files
 from torchx_pulumi.runs.registration import Registration, plan_registration
-from torchx_pulumi.testing import KNOWN, FakeCluster
-from torchx_pulumi.testing.fake_driver import FakeDriver
+from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.prerendered import register_app
 
+from tests.fakes import KNOWN, FakeCluster, FakeDriver
 from tests.parity.apps import CASES, Case, one, resource, several
 from tests.unit.images.fake_docker import FakeDocker
 from tests.unit.images.fake_registry import FakeRegistry
@@ -48,7 +47,7 @@ class RememberingDriver(FakeDriver):
         super().__init__(cluster)
         self.orders: list[Registration] = []
 
-    def launch(self, order: Registration, *given: Any, **named: Any) -> Launched:
+    def launch(self, order: Registration, *given: Any, **named: Any) -> str | None:
         self.orders.append(order)
         return super().launch(order, *given, **named)
 
@@ -61,6 +60,8 @@ class Handover:
         self.folder = folder
         self.cluster = FakeCluster()
         self.driver = RememberingDriver(self.cluster)
+        self.said: list[str] = []
+        """Messages of the programs."""
 
     def launch(self, scheduler: str, app: Any, options: Mapping[str, Any], docker: Any = None) -> Any:
         """Launch an app as `torchx run` does; return what its stack holds."""
@@ -90,7 +91,8 @@ class Handover:
         """Write the program and run it; return what it registers."""
         for name, text in project_files(self.entry).items():
             (self.folder / name).write_text(text, encoding="utf-8")
-        with cluster_for_tests(self.cluster):
+        with cluster_for_tests(self.cluster), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pulumi.log, "info", lambda text, *_: self.said.append(text))
             return self._run(lambda: runpy.run_path(str(self.folder / "__main__.py"), run_name="__main__"))
 
     def _run(self, program: Callable[[], Any]) -> Any:
@@ -111,7 +113,7 @@ def handover(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ha
 
 
 def registered(made: Any) -> dict[str, Any]:
-    """Return what was registered, without what says when.
+    """Return the registration without its times.
 
     The labels by which `torchx list` finds an app are in the digests of a launch, and are no part of its hash. A
     Service keeps the labels and annotations that it was made with (`gangs.STORED_POD_FIELDS`).
@@ -135,6 +137,7 @@ def check(handover: Handover, scheduler: str, case: Case) -> None:
     launched = registered(handover.launch(scheduler, case.app(), options))
     taken = registered(handover.take_over())
     assert taken == launched
+    assert handover.said == []
 
 
 @pytest.mark.parametrize("name", [*CASES][::STEP])

@@ -8,9 +8,8 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi.model.labels import LAUNCH, RUN
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import VolcanoTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
 STASH = "pulumi:index:Stash"

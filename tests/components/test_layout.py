@@ -7,8 +7,8 @@ from typing import Any
 
 import pulumi
 import pytest
+from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi_components import VolcanoTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 from tests.components.test_volcano_training_job import JOB, args, cluster, remember
 

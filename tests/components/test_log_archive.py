@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.log_archive import ArchivedJob, ArchivedLog, open_archive
-from torchx_pulumi.logs import LogQuery
-from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.outputs.reader import read_outputs
-from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob, stack_outputs
-from torchx_pulumi_components.cluster_access import cluster_for_tests
+from torchx_pulumi.testing import cluster_for_tests
+from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob, program_jobs, stack_outputs
+from torchx_pulumi_fleet.archive import open_archive
 
 from tests.components.test_stack_outputs import launched, make
 from tests.components.test_unknown import unknown
 from tests.components.test_volcano_training_job import JOB, PREFIX, args, cluster, remember, stashed
-from tests.unit.log_archive.pods import pod
 
 URL = "s3://logs/team?region=eu-1"
 
@@ -87,47 +85,51 @@ def test_the_note_of_an_app_follows_the_program(engine: Any) -> None:
         assert stashed(engine, "-app")["log_options"] == {"log_timestamps": False}
 
 
-def ended_run(engine: Any, phase: str = "Completed") -> Any:
-    """Launch a job of the fixed name `train-x1`, and return a cluster with it and the log of its pod."""
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args(job_name="train-x1")))
-    live = remember(engine)
-    live["status"] = {"state": {"phase": phase}}
-    one = pod("train-x1-trainer-0-0", owner="uid-of-train")
-    one["metadata"]["labels"]["volcano.sh/job-name"] = "train-x1"
-    kept = cluster(live, one)
-    kept._logs[("default", "train-x1-trainer-0-0")] = ["step 1", "done"]
-    return kept
-
-
-@pytest.mark.parametrize("phase", ["Completed", "Running"])
-def test_a_relaunch_copies_the_logs_of_the_run_that_it_ends(engine: Any, tmp_path: Path, phase: str) -> None:
-    kept = ended_run(engine, phase)
-    again = args(job_name="train-x1", role={"image": "app:2"}, on_running_change="replace", log_archive=str(tmp_path))
-    with cluster_for_tests(kept):
-        engine.run(lambda: VolcanoTrainingJob("train", again), preview=True)
-        assert not [*tmp_path.rglob("*.json")]
-        engine.run(lambda: VolcanoTrainingJob("train", again))
-    job = ArchivedJob(app_id="default:train-x1", scheduler="volcano", uid="uid-of-train")
-    found = ArchivedLog(open_archive(str(tmp_path)), job, "trainer", 0)
-    lines = [*read_source(found, LogQuery(namespace="default", pod=found.pod, timestamps=False))]
-    assert lines == ["step 1\n", "done\n"]
-
-
-def test_a_run_that_is_kept_is_not_copied(engine: Any, tmp_path: Path) -> None:
-    with cluster_for_tests(ended_run(engine, "Running")):
-        engine.run(lambda: VolcanoTrainingJob("train", args(job_name="train-x1", log_archive=str(tmp_path))))
-    assert not [*tmp_path.rglob("*.json")]
-
-
-def test_an_archive_that_cannot_be_written_stops_no_relaunch(
+def test_a_preview_of_a_launch_warns_without_a_controller_that_archives(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").write_text("")
     said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "info", lambda text, *_: said.append(text))
-    again = args(job_name="train-x1", role={"image": "app:2"}, log_archive=str(tmp_path / "file"))
-    with cluster_for_tests(ended_run(engine)):
-        engine.run(lambda: VolcanoTrainingJob("train", again))
-    assert engine.record()["attempt"] == 2
-    assert any("warning: " in line and str(tmp_path / "file") in line for line in said)
+    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: said.append(text))
+
+    def warnings(*, preview: bool) -> list[str]:
+        said.clear()
+        engine.run(lambda: VolcanoTrainingJob("train", args(log_archive=str(tmp_path))), preview=preview)
+        return [text for text in said if "no controller copies logs of namespace default there" in text]
+
+    assert len(warnings(preview=True)) == 1
+    open_archive(str(tmp_path)).mark([], datetime.now(timezone.utc))
+    assert warnings(preview=True) == []
+    open_archive(str(tmp_path)).mark([], datetime(2026, 1, 1, tzinfo=timezone.utc))
+    with cluster_for_tests(cluster()):
+        assert warnings(preview=False) == []
+    live = remember(engine)
+    with cluster_for_tests(cluster(live)):
+        assert warnings(preview=True) == [], "the run goes on"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_the_warning_shows_no_part_of_a_secret_archive(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: said.append(text))
+    folder = tmp_path / "hunter22"
+    if exists:
+        folder.mkdir()
+    secret = pulumi.Output.secret(f"file://{folder}")
+    engine.run(lambda: VolcanoTrainingJob("train", args(log_archive=secret)), preview=True)
+    assert [text.partition(":")[0] for text in said if "controller copies logs" in text] == ["log_archive"]
+    assert "hunter22" not in "".join(said)
+
+
+def test_an_archive_is_read_once_for_all_jobs_of_a_program(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[str, str]] = []
+    monkeypatch.setattr(program_jobs, "find_no_writer", lambda url, namespace, *_, **__: read.append((url, namespace)))
+
+    def program() -> None:
+        for number in range(5):
+            VolcanoTrainingJob(f"train-{number}", args(log_archive=URL))
+        VolcanoTrainingJob("other", args(log_archive="/other"))
+
+    engine.run(program, preview=True)
+    assert sorted(read) == sorted([(URL, "default"), ("/other", "default")])

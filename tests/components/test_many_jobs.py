@@ -9,9 +9,8 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import VolcanoTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.program_jobs import ProgramJobs
 
 from tests.components.test_volcano_training_job import JOB, NAMESPACE, POD, POD_GROUP, STASH, args, cluster, queue

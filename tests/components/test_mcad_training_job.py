@@ -16,10 +16,11 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
 )
-from torchx_pulumi.testing import KNOWN, FakeCluster
+from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.plugin import provider
+
+from tests.fakes import KNOWN, FakeCluster
 
 V1BETA1 = "kubernetes:workload.codeflare.dev/v1beta1:AppWrapper"
 V1BETA2 = "kubernetes:workload.codeflare.dev/v1beta2:AppWrapper"

@@ -10,11 +10,11 @@ from torchx.specs import AppDef, Role
 from torchx_pulumi.inputs.appdef import read_app
 from torchx_pulumi.runs.run_hash import NAME
 from torchx_pulumi.schedulers import SchedulerBackend
-from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
+
+from tests.fakes import FakeCluster, FakeDriver
 
 APP = AppDef(name="train", roles=[Role(name="trainer", image="img:1", entrypoint="main", num_replicas=2)])
 OPTIONS: dict[str, dict[str, Any]] = {"volcano": {"queue": "test"}, "mcad": {"coscheduler_name": "scheduler"}}

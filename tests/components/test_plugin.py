@@ -8,11 +8,15 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pulumi
 import pytest
+from pulumi.provider.experimental.analyzer import PropertyDefinition
 from torchx_pulumi_components import package_schema
 from torchx_pulumi_components.plugin import provider, schema
 from torchx_pulumi_components.pulumi_runtime import wait_for
+
+from tools.outputs_page import outputs_page
 
 SCHEMA = Path(__file__).resolve().parents[2] / "components" / "schema.json"
 
@@ -20,6 +24,13 @@ SCHEMA = Path(__file__).resolve().parents[2] / "components" / "schema.json"
 def test_the_schema_that_is_checked_in_is_the_one_of_the_code() -> None:
     found = schema(package_schema.installed_facts())
     assert json.loads(SCHEMA.read_text()) == found, "run `make schema` and read the diff"
+
+
+def test_the_page_of_outputs_is_made_of_the_schema() -> None:
+    page = (SCHEMA.parents[1] / "docs/outputs.md").read_text()
+    assert page == outputs_page(), "run `make schema`"
+    assert "| `observed` | [Observed](#observed) |" in page
+    assert "| `memoryMb` | integer |" in page
 
 
 @pytest.mark.parametrize("installed", [None, "0.1.0"])
@@ -131,6 +142,46 @@ def test_a_job_from_another_language_is_made(engine: Any) -> None:
     assert len(job["spec"]["tasks"]) == 2
     assert {"name": "A", "value": "1"} in job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["env"]
     assert result.state.keys() >= {"appId", "jobName", "rank0Host", "podNames", "declared", "observed"}
+
+
+def test_outputs_have_the_types_of_the_schema_and_the_state_has_the_names_of_python(engine: Any) -> None:
+    resource = {"cpu": 0.5, "memoryMb": 1500.0, "devices": {"example.com/a_b": 1.0}}
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "python", "numReplicas": 2.0, "resource": resource}
+    inputs = {"queue": "default", "roles": [role]}
+    result = engine.run(lambda: provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs))
+    found = {name: engine.value(result.state[name]) for name in ("declared", "observed")}
+    described = schema()
+    outputs = described["resources"]["torchx:index:VolcanoTrainingJob"]["properties"]
+    for name, value in found.items():
+        jsonschema.validate(value, {**outputs[name], "types": described["types"]})
+    (declared,) = found["declared"]["roles"]
+    assert declared["resource"] == {"cpu": 0.5, "gpu": 0, "memoryMb": 1500, "devices": {"example.com/a_b": 1}}
+    (state,) = engine.mocks.outputs.values()
+    assert state["declared"]["roles"][0]["resource"]["memory_mb"] == 1500
+    assert state["observed"]["observed_at"] == found["observed"]["observedAt"]
+
+
+def test_names_of_an_observation_are_those_of_the_schema_in_every_list() -> None:
+    kind = provider().get_type_definition(PropertyDefinition(ref="torchx:index:Observed"))
+    assert kind is not None
+    replica = {"id": 0, "exit_code": 1, "started_at": None}
+    seen = {"state": "FAILED", "roles": [{"name": "a_b", "counts": {"FAILED": 1}, "replicas": [replica]}]}
+    named = provider().map_complex_output(seen, kind)
+    replica = {"id": 0, "exitCode": 1}
+    assert named == {"state": "FAILED", "roles": [{"name": "a_b", "counts": {"FAILED": 1}, "replicas": [replica]}]}
+
+
+@pytest.mark.parametrize("field", ["numReplicas", "minReplicas", "maxRetries"])
+def test_a_number_of_a_role_may_come_from_another_resource(engine: Any, field: str) -> None:
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "python", "numReplicas": 2.0}
+    assert "plain" not in schema()["types"]["torchx:index:Role"]["properties"][field]
+
+    def objects(value: Any) -> Any:
+        inputs = {"queue": "default", "roles": [{**role, field: value}]}
+        engine.run(lambda: provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs))
+        return [item.inputs for item in engine.mocks.resources if item.typ.startswith("kubernetes:")]
+
+    assert objects(pulumi.Output.from_input(1.0)) == objects(1.0) != []
 
 
 def test_the_order_in_which_another_language_sends_names_does_not_count(engine: Any) -> None:

@@ -1,13 +1,16 @@
-"""What is used of Pulumi's SDK besides its public interface: refused by name where it was not tested."""
+"""What is used of Pulumi's SDK besides its public interface: what an untested release changed is told by name."""
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
+from torchx_pulumi.model import pulumi_pieces
 from torchx_pulumi_components import VolcanoTrainingJob, pulumi_runtime
 
 from tests.components.test_volcano_training_job import args
@@ -16,36 +19,72 @@ from tests.components.test_volcano_training_job import args
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """Let the SDK be looked at again."""
-    pulumi_runtime._private.cache_clear()
+    looks = (pulumi_runtime._private, pulumi_runtime._checked_version, pulumi_pieces.examine_sdk)
+    for look in looks:
+        look.cache_clear()
     yield
-    pulumi_runtime._private.cache_clear()
+    for look in looks:
+        look.cache_clear()
 
 
-def installed(version: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(version: str, folder: Path, monkeypatch: pytest.MonkeyPatch, altered: str = "", text: str = "") -> None:
+    """Let the SDK have a version, and one of its names another text in its sources."""
     metadata = folder / f"pulumi-{version}.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: pulumi\nVersion: {version}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(folder))
+    if altered:
+        shutil.copytree(Path(pulumi.__file__).parent, folder / "sdk", ignore=shutil.ignore_patterns("__pycache__"))
+        path = folder / "sdk" / "runtime" / "stack.py"
+        path.write_text(re.sub(rf"\b{altered}\b", text, path.read_text(encoding="utf-8")), encoding="utf-8")
+        monkeypatch.setattr(pulumi_pieces, "_sdk_folder", lambda: folder / "sdk")
 
 
-@pytest.mark.parametrize("version", ["3.259.0", "3.265.1", "3.272.9"])
-def test_tested_versions_are_taken(engine: Any, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", ["3.259.0", "3.265.1", "3.272.9", "3.999.0"])
+def test_releases_without_a_change_are_taken_in_silence(
+    engine: Any, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     installed(version, tmp_path, monkeypatch)
     engine.run(lambda: VolcanoTrainingJob("train", args()))
     assert engine.mocks.resources
+    assert "pulumi" not in caplog.text
 
 
-@pytest.mark.parametrize("version", ["3.258.9", "3.273.0", "4.0.0", "2.0", "unreadable"])
-def test_other_versions_are_refused_by_name_before_anything_is_registered(
-    engine: Any, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_release_with_a_change_is_warned_about_once(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    installed(version, tmp_path, monkeypatch)
+    installed("3.999.0", tmp_path, monkeypatch, "await_all_outstanding_tasks", "await_all")
+    engine.run(lambda: [VolcanoTrainingJob(name, args()) for name in ("a", "b")])
+    assert engine.mocks.resources
+    assert [each.message for each in caplog.records if "pulumi" in each.message] == [
+        "the Python package pulumi 3.999.0 was not tested with torchx-pulumi, only 3.259 to 3.272; of what jobs in a "
+        "program need, it changed pulumi.runtime.stack.wait_for_rpcs; read previews with care, or run "
+        "`pip install 'pulumi>=3.259,<3.273'`, or install a newer torchx-pulumi"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "altered", "said"),
+    [
+        ("3.258.9", "", "is not supported, only 3.259 or newer below 4"),
+        ("4.0.0", "", "is not supported, only 3.259 or newer below 4"),
+        (
+            "3.999.0",
+            "wait_for_rpcs",
+            "was not tested with torchx-pulumi, only 3.259 to 3.272, and lacks pulumi.runtime.stack.wait_for_rpcs, "
+            "which jobs in a program need",
+        ),
+    ],
+)
+def test_other_releases_are_refused_by_name_before_anything_is_registered(
+    engine: Any, version: str, altered: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(version, tmp_path, monkeypatch, altered, "another")
     with pytest.raises(pulumi.RunError) as caught:
         engine.run(lambda: VolcanoTrainingJob("train", args()))
     assert str(caught.value) == (
-        f"the Python package pulumi {version} was not tested with torchx-pulumi, only 3.259 to 3.272, and jobs in a "
-        "program need parts of it that may change; nothing was changed; run `pip install 'pulumi>=3.259,<3.273'`, or "
-        "install a newer torchx-pulumi"
+        f"the Python package pulumi {version} {said}; nothing was changed; "
+        "run `pip install 'pulumi>=3.259,<3.273'`, or install a newer torchx-pulumi"
     )
     assert engine.mocks.resources == []
 

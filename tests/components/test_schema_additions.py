@@ -44,7 +44,7 @@ def breaks(old: Any, new: Any, place: str = "", *, names: bool = False) -> Itera
 
 
 def schema_breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return what a program or an SDK of the old schema does not find as it was in the new one."""
+    """List the changes that break a program or an SDK of the old schema."""
     return list(breaks(comparable(old), comparable(new)))
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import reduce
 from importlib.metadata import metadata
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,8 @@ def run_yaml(text: str) -> None:
             return {key: evaluated(item) for key, item in value.items()}
         if isinstance(value, list):
             return [evaluated(item) for item in value]
-        if isinstance(value, str) and (found := re.fullmatch(r"\$\{(\w+)\.(\w+)\}", value)):
-            return made[found[1]][found[2]]
+        if isinstance(value, str) and (found := re.fullmatch(r"\$\{(\w+)\.(\w+)((?:\.\w+)*)\}", value)):
+            return reduce(getitem, found[3].split(".")[1:], made[found[1]][found[2]])
         return value.replace("$${", "${") if isinstance(value, str) else value
 
     for key, resource in program["resources"].items():

@@ -14,9 +14,8 @@ import pulumi
 import pytest
 from google.protobuf import json_format
 from pulumi.runtime.mocks import MockMonitor
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
@@ -207,7 +206,7 @@ HOSTILE = (
 
 
 def made_of(engine: Any, registered: list[Any], kind: str, given: Any) -> dict[Place, tuple[Any, bool]]:
-    """Return what a component registers, leaf by leaf."""
+    """Return the registration of a component, leaf by leaf."""
     registered.clear()
     engine.run(lambda: COMPONENTS[kind][0]("train", given))
     return table(registered)
@@ -233,7 +232,7 @@ def test_every_leaf_is_marked_by_its_place(engine: Any, registered: list[Any], k
 
 
 def unmarked(marked: dict[Place, tuple[Any, bool]], other: dict[Place, tuple[Any, bool]]) -> set[Place]:
-    """Return what differs with another value, and is not marked as secret."""
+    """Return the leaves that differ with another value, and are not marked as secret."""
     return {
         key
         for key, (value, secret) in marked.items()

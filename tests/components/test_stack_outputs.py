@@ -8,8 +8,8 @@ import jsonschema
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry, write_entry
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
+from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 from tests.components.test_volcano_training_job import JOB, PREFIX, args, cluster, remember, shown, stashed
 
@@ -21,7 +21,7 @@ def make(**changes: Any) -> VolcanoTrainingJob:
 
 
 def app_note(engine: Any, job: Any) -> dict[str, Any]:
-    """Return what `torchx run` notes of the app that a program has just launched."""
+    """Return the note of `torchx run` about the app that a program has just launched."""
     record = engine.record()
     entry = RunEntry(
         app_id="default:train-x1",

@@ -10,9 +10,8 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.plugin import provider
 
 FORMS: dict[str, tuple[Any, dict[str, Any], str]] = {
@@ -240,5 +239,6 @@ def test_unknown_numbers_of_another_language_are_previewed(engine: Any) -> None:
         inputs = {"queue": "default", "roles": [role]}
         return provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs)
 
-    engine.run(program, preview=True)
+    result = engine.run(program, preview=True)
     assert unknowns(registered(engine))
+    assert engine.loop.run_until_complete(result.state["declared"].is_known()) is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi.model.labels import LAUNCH, RUN
+from torchx_pulumi.runs import deletion
 from torchx_pulumi.stack_state import cli
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import VolcanoTrainingJob, failures_deferred
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.resources import STORED_POD_FIELDS
 from torchx_pulumi_components.run_objects import refreshes_first
 
@@ -207,6 +208,17 @@ def test_a_leaf_that_is_not_known_in_preview_leaves_the_name_open(engine: Any) -
     job = engine.run(program, preview=True)
     assert engine.loop.run_until_complete(job.job_name.is_known()) is False
     assert "unknown-leaf" not in repr(engine.mocks.one(JOB).inputs)
+
+
+def test_a_uid_is_not_known_in_the_preview_of_a_new_object(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=True)
+        assert engine.loop.run_until_complete(job.uid.is_known()) is False
+        assert engine.value(engine.run(lambda: VolcanoTrainingJob("train", args())).uid) == "uid-of-train"
+    live = remember(engine)
+    with cluster_for_tests(cluster(live)):
+        kept = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=True)
+    assert engine.value(kept.uid) == live["metadata"]["uid"]
 
 
 def test_an_unchanged_job_is_kept_with_its_name(engine: Any) -> None:
@@ -439,13 +451,14 @@ def test_a_replacement_says_what_the_deletion_of_the_last_run_waits_for(
     one = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}, "status": {}}
     said: list[str] = []
     monkeypatch.setattr(pulumi.log, "info", lambda text, *_, **__: said.append(text))
+    monkeypatch.setattr(deletion, "FIRST_S", 0.1)
     answer = engine.mocks.new_resource
 
     def slow(made: pulumi.runtime.MockResourceArgs) -> Any:
         """Create the next job object when the deletion has said what it waits for."""
-        end = time.monotonic() + (10 if "deletionTimestamp" in live["metadata"] else 2)
+        end = time.monotonic() + (10 if "deletionTimestamp" in live["metadata"] else 0.5)
         while made.typ == JOB and not any("so far" in line for line in said) and time.monotonic() < end:
-            time.sleep(0.05)
+            time.sleep(0.01)
         return answer(made)
 
     monkeypatch.setattr(engine.mocks, "new_resource", slow)
@@ -458,7 +471,7 @@ def test_a_replacement_says_what_the_deletion_of_the_last_run_waits_for(
     with cluster_for_tests(cluster(live, one)):
         engine.run(lambda: VolcanoTrainingJob("train", changed))
     (line,) = [line for line in said if "so far" in line]
-    assert line.startswith(f"deleting Job default/{live['metadata']['name']}, 1 s so far: waiting for 1 pod to end")
+    assert line.startswith(f"deleting Job default/{live['metadata']['name']}, 0 s so far: waiting for 1 pod to end")
 
 
 def test_preview_shows_the_change_and_not_the_digests_of_the_note_about_it(engine: Any) -> None:
@@ -783,6 +796,11 @@ def test_a_killed_launch_is_completed_before_it_is_replaced(engine: Any, gang: s
     with cluster_for_tests(cluster(*live)), pytest.raises(pulumi.RunError, match="Undo the change and run `pulumi up`"):
         engine.run(lambda: VolcanoTrainingJob("train", changed))
     assert not engine.mocks.resources
+    with cluster_for_tests(cluster(*live)):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang)))
+        remember_all(engine, job)
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert engine.record()["attempt"] == 2
 
 
 def test_pods_that_this_deployment_makes_are_not_gone(engine: Any) -> None:
@@ -802,13 +820,34 @@ def test_pods_that_this_deployment_makes_are_not_gone(engine: Any) -> None:
     assert (engine.value(job.observed)["state"], engine.value(job.observed)["reason"]) == ("FAILED", "PodGone")
 
 
+def test_a_killed_launch_is_completed_before_a_change_is_ignored(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    live = killed(engine, job)
+    changed = args(role={"image": "app:2"}, on_running_change="ignore")
+    with cluster_for_tests(cluster(*live)), pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert not engine.mocks.resources
+    with cluster_for_tests(cluster(*live)):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+        remember_all(engine, job)
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert (engine.record()["attempt"], engine.mocks.one(JOB).inputs["metadata"]["name"]) == (
+        1,
+        live[0]["metadata"]["name"],
+    )
+
+
 def test_an_object_that_is_being_deleted_is_not_imported(engine: Any) -> None:
     with cluster_for_tests(cluster()):
         job = engine.run(lambda: VolcanoTrainingJob("train", args()))
     (live,) = killed(engine, job)
     live["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="is being deleted"):
+    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match=r"is being deleted.*up` again once"):
         engine.run(lambda: VolcanoTrainingJob("train", args()))
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    assert engine.mocks.one(JOB).resource_id == ""
 
 
 def test_another_run_under_the_fixed_name_of_a_lost_state_is_named(engine: Any) -> None:
@@ -819,6 +858,9 @@ def test_another_run_under_the_fixed_name_of_a_lost_state_is_named(engine: Any) 
     changed = args(role={"image": "app:2"}, job_name="mine")
     with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="is another run of this component"):
         engine.run(lambda: VolcanoTrainingJob("train", changed))
+    with cluster_for_tests(cluster(live)):
+        engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine")))
+    assert engine.mocks.one(JOB).resource_id == "default/mine"
 
 
 def test_a_subclass_may_have_a_constructor_of_its_own(engine: Any) -> None:
@@ -858,9 +900,15 @@ def test_a_replaced_object_in_the_state_is_named_where_the_new_one_has_its_name(
     # Killed before it noted more than the intent.
     intent = f"{PREFIX}$pulumi:index:Stash::train-intent"
     engine.mocks.state = {**stored, intent: engine.mocks.state[intent]}
-    with cluster_for_tests(cluster(new)), pytest.raises(pulumi.RunError, match="pulumi state delete"):
+    urn = f"{PREFIX}${JOB}::train"
+    advice = f"`pulumi state delete --target-dependents '{urn}'`; the next `pulumi up` imports the new one"
+    with cluster_for_tests(cluster(new)), pytest.raises(pulumi.RunError, match=re.escape(advice)):
         engine.run(lambda: VolcanoTrainingJob("train", changed))
     assert not engine.mocks.of_type(JOB)
+    del engine.mocks.state[urn]
+    with cluster_for_tests(cluster(new)):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert engine.mocks.one(JOB).resource_id == "default/mine"
 
 
 def test_an_interrupted_launch_that_cannot_be_looked_at_names_the_import(
@@ -1119,6 +1167,8 @@ def test_a_deployment_waits_as_far_as_it_was_asked_to(engine: Any, phase: str, g
             assert failures == []
             return
         assert problem in failures[0]
+        again = "\n  `up` does not run it again. To run it again, set `rerun` to a new value"
+        assert failures[0].endswith(again) is (phase != "Running")
         with pytest.raises(pulumi.RunError, match=r"it (will not|is left)"):
             engine.run(program)
 
@@ -1174,12 +1224,6 @@ def test_a_job_waits_for_what_it_depends_on_in_every_form(engine: Any, form: str
     assert engine.mocks.one(JOB).inputs["spec"]["queue"] == "coming"
 
 
-def test_the_program_of_the_readme_registers_a_job(engine: Any) -> None:
-    engine.run(lambda: exec(block("README.md", "component"), {}))
-    (task,) = engine.mocks.one(JOB).inputs["spec"]["tasks"][:1]
-    assert task["template"]["spec"]["containers"][0]["image"] == "ghcr.io/acme/trainer:1.4"
-
-
 def test_the_program_of_the_page_reads_another_stack(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     torchx = {"torchx": {"schema_version": 1}}
     registered = engine.mocks.new_resource
@@ -1196,3 +1240,15 @@ def test_the_program_of_the_page_reads_another_stack(engine: Any, monkeypatch: p
     names: dict[str, Any] = {}
     engine.run(lambda: exec(block("docs/status.md", "stack-reference"), names))
     assert engine.value(names["state"]) == 1
+
+
+def test_the_documented_mpi_job_ends_with_its_launcher_and_starts_it_last(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulumi, "export", lambda *_: None)
+    engine.run(lambda: exec(block("docs/role-order.md", "mpi"), {}), preview=True)
+    (job,) = engine.mocks.of_type(JOB)
+    launcher, worker = job.inputs["spec"]["tasks"]
+    assert launcher["policies"][0] == {"event": "TaskCompleted", "action": "CompleteJob"}
+    assert (launcher["dependsOn"], worker["name"], worker["replicas"]) == ({"name": ["worker-0"]}, "worker-0", 4)
+    assert job.inputs["spec"]["minAvailable"] == 4

@@ -58,7 +58,7 @@ class AppWrappers:
         return self._look.list(POD, self.namespace, {"app.kubernetes.io/instance": name})
 
     def logs(self, pod: str) -> str:
-        """Return what a pod has printed."""
+        """Return the log of a pod."""
         return "\n".join(self._look.logs(self.namespace, pod))
 
     def status(self, name: str) -> JobStatus:
@@ -67,7 +67,7 @@ class AppWrappers:
         groups = self._listed(X_K8S_POD_GROUP, name)
         head = self._look.get(self.kind, self.namespace, name)
         seen = ObservedObjects(job_object=head, pods=self.pods(name), pod_groups=groups, events=events)
-        return find_backend("mcad").variants["v1beta1"].read_status(seen)
+        return find_backend("mcad").variants[self.kind.version].read_status(seen)
 
     def wait(self, name: str, until: Callable[[JobStatus], bool], timeout_s: float = 60) -> JobStatus:
         """Wait for a status."""

@@ -15,7 +15,7 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 from tests.e2e.project import Project, end_sessions, eventually
 
 if TYPE_CHECKING:
-    from tests.e2e.controller_world import World
+    from tests.e2e.fleet.controller_world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +36,7 @@ def look(kubeconfig: Path) -> KubernetesCluster:
 @pytest.fixture
 def e2e_env(pulumi_env: dict[str, str]) -> dict[str, str]:
     """Environment in which programs find this checkout's packages."""
-    paths = [str(ROOT / folder) for folder in ("sdk", "components", "stacks")]
+    paths = [str(ROOT / folder) for folder in ("sdk", "components", "stacks", "fleet")]
     return {**pulumi_env, "PYTHONPATH": os.pathsep.join(paths)}
 
 
@@ -82,7 +82,7 @@ def world(
     """Apps and controllers on the real node and on fake ones."""
     if not cluster.images:
         pytest.skip("the local cluster has no real node")
-    from tests.e2e.controller_world import controller_world
+    from tests.e2e.fleet.controller_world import controller_world
 
     image = cluster.images["busybox"]
     with controller_world(pulumi_env, tmp_path, kubeconfig, namespace, image, monkeypatch) as made:

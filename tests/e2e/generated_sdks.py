@@ -1,6 +1,7 @@
 """SDKs of this checkout's schema in programs in TypeScript and Go, as `pulumi package add` puts them there.
 
 The language hosts that are built here can neither generate an SDK nor link it, so that its steps are done one by one.
+`python -m tests.e2e.generated_sdks` does them for the project of the working folder.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+
+import yaml
 
 from tools.bootstrap import ensure, go_command
 from tools.bootstrap.cache import default_cache
@@ -56,8 +60,23 @@ def add_to_go(program: Path) -> None:
 ADD = {"typescript": add_to_typescript, "go": add_to_go}
 
 
+def add_here() -> None:
+    """Add the package to the project of the working folder, with what the host of Go writes into its go.mod.
+
+    `go mod tidy` would take the newest SDK of Pulumi. That of the example is here, and compiled.
+    """
+    program = Path.cwd()
+    runtime = yaml.safe_load((program / "Pulumi.yaml").read_text())["runtime"]
+    ADD[{"nodejs": "typescript"}.get(runtime, runtime)](program)
+    if runtime == "go":
+        found = re.search(r"github.com/pulumi/pulumi/sdk/v3 \S+", (ROOT / "examples/go/go.mod").read_text())
+        assert found
+        words = [f"-replace={GO_PACKAGES.removesuffix('/...')}=./{SDK}", f"-require={found[0].replace(' ', '@')}"]
+        subprocess.run(["go", "mod", "edit", *words], cwd=program, check=True)
+
+
 def environment(language: str) -> dict[str, str]:
-    """Return what a program's compiler needs in its environment, to be laid over the caller's own."""
+    """Return the variables that a program's compiler needs, to be laid over the caller's own."""
     if language != "go":
         return {}
     found, go = go_environment(), go_command(ROOT / "examples/go")
@@ -70,7 +89,7 @@ def environment(language: str) -> dict[str, str]:
 
 
 def type_errors(program: Path, language: str) -> str:
-    """Return what the compiler says of the types of a program and its SDK; nothing if all is well."""
+    """Return the compiler's errors about the types of a program and its SDK; nothing if all is well."""
     words = {
         "typescript": ["node_modules/.bin/tsc", "--pretty", "false", "--project", "."],
         "go": ["go", "vet", "./...", GO_PACKAGES],
@@ -99,3 +118,7 @@ def node_modules() -> Path:
             subprocess.run(words, cwd=folder, check=True, timeout=600)
             folder.rename(kept)
     return kept / "node_modules"
+
+
+if __name__ == "__main__":
+    add_here()

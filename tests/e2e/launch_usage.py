@@ -45,7 +45,7 @@ def children() -> frozenset[int]:
 
 
 def settled_usage(is_settled: Callable[[Usage], bool], besides: Collection[int]) -> Usage:
-    """Return what this process uses when what comes and goes has gone; if it does not go, what it uses in the end."""
+    """Return the usage of this process once passing things are gone; if they do not go, the usage in the end."""
     end = time.monotonic() + SETTLED_S
     while not is_settled(now := usage(besides)) and time.monotonic() < end:
         time.sleep(0.2)
@@ -53,7 +53,7 @@ def settled_usage(is_settled: Callable[[Usage], bool], besides: Collection[int])
 
 
 def usage(besides: Collection[int] = ()) -> Usage:
-    """Return what this process uses now, besides some of its children and theirs."""
+    """Return the present usage of this process, besides some of its children and theirs."""
     gc.collect()
     process, found = psutil.Process(), gc.get_objects()
     return Usage(

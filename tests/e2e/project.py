@@ -27,6 +27,7 @@ opts = pulumi.ResourceOptions(
     aliases=[pulumi.Alias(name=old) for old in given.get("aliases", [])],
     import_=given.get("import"),
     protect=given.get("protect"),
+    ignore_changes=given.get("ignore_changes"),
 )
 job = VolcanoTrainingJob(given.get("name", "train"), given["args"], opts)
 for output in (
@@ -118,7 +119,7 @@ class Project:
 
     def job(self, role: dict[str, Any] | None = None, **args: Any) -> None:
         """Write the job that the program makes: two replicas on fake nodes, and what is said otherwise."""
-        top = {key: args.pop(key) for key in ("name", "aliases", "import", "protect") if key in args}
+        top = {key: args.pop(key) for key in ("name", "aliases", "import", "protect", "ignore_changes") if key in args}
         base = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "num_replicas": 2}
         whole = {
             "queue": "default",

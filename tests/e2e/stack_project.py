@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.e2e.project import Project
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +29,8 @@ class StackProject(Project):
         (root / ".venv").symlink_to(sys.prefix)
         self.root = root
         self.folder = root / place
+        if place != ".":
+            (self.folder / "venv").symlink_to(sys.prefix)
         self.namespace = namespace
         self.env = env
         self._config_file = root / config_dir / "Pulumi.dev.yaml"
@@ -35,7 +39,7 @@ class StackProject(Project):
 
     def configure(self, **config: Any) -> None:
         """Write the stack's configuration, in place of what it was."""
-        name = "torchx-platform" if self.folder.name == "platform" else "torchx"
+        name = yaml.safe_load((self.folder / "Pulumi.yaml").read_text())["name"]
         body = json.dumps({f"{name}:{key}": value for key, value in config.items()})
         self._config_file.write_text(f"{self._created}\nconfig: {body}\n")
 

@@ -24,8 +24,9 @@ from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADO
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.object_size import MAX_OBJECT_BYTES, SERVER_BYTES
 
-from tests.e2e.app_wrappers import AppWrappers, shell
-from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
+from tests.e2e.app_wrappers import AppWrappers, is_state, shell
+from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
+from tests.e2e.mcad_project import is_state as is_job_state
 from tests.e2e.project import Project, changes, eventually
 from tests.e2e.test_killed_deployments import KILLS, after_random_s, check_goes_on, kill, objects
 from tools.local_cluster import ApiError, Cluster
@@ -37,7 +38,7 @@ KEY = "workload.codeflare.dev.appwrapper/"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    found = Cluster.up(f"awp-{os.getpid()}", kwok_nodes=1, features=("appwrapper",))
+    found = Cluster.up(f"awp-{os.getpid()}", kwok_nodes=1, features=("appwrapper", "coscheduling"))
     if not found.settings.real_node:
         found.down()
         pytest.skip(f"no real node: {found.settings.why_no_real_node}")
@@ -92,7 +93,7 @@ def test_a_job_is_held_back_resumed_and_suspended_in_place(successor: McadProjec
     uid = project.output("train")["uid"]
     successor.job()
     assert "in place: suspend" in project.up()
-    successor.until(is_state("RUNNING"))
+    successor.until(is_job_state("RUNNING"))
     successor.job(suspend=True)
     project.up()
     successor.until(lambda seen: bool(seen["reason"] == "Suspended"))
@@ -128,6 +129,27 @@ def test_a_job_is_retried_as_often_as_it_may_be(operated: AppWrappers) -> None:
     over = operated.end(name, timeout_s=300)
     assert (over.state, over.reason, over.attempt) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED, 2)
     operated.delete(name)
+
+
+def test_a_deleted_pod_ends_a_job_with_retries_and_is_named(operated: AppWrappers, look: KubernetesCluster) -> None:
+    names = {
+        loss: operated.submit(shell("sleep 600", num_replicas=2, max_retries=3)) for loss in ("deleted", "drained")
+    }
+    for name in names.values():
+        operated.wait(name, is_state(JobState.RUNNING), timeout_s=120)
+    look.delete(POD, "default", f"{names['deleted']}-trainer-1")
+    path = f"/api/v1/namespaces/default/pods/{names['drained']}-trainer-1/eviction"
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": f"{names['drained']}-trainer-1"}}
+    operated.cluster.api.request("POST", path, eviction)
+    for loss, name in names.items():
+        over = operated.end(name, timeout_s=200)
+        assert (over.state, over.attempt) == (JobState.FAILED, 1)
+        # What tells an eviction goes with the pod.
+        assert over.reason in ((Reason.POD_GONE,) if loss == "deleted" else (Reason.POD_GONE, Reason.EVICTED))
+        assert f"{name}-trainer-1" in over.message
+        assert "does not cover a deleted pod" in over.diagnoses[0].resolution
+        assert next(one.state for one in over.replicas) is JobState.RUNNING
+        operated.delete(name)
 
 
 def test_the_largest_app_wrapper_that_is_planned_is_one_that_etcd_takes(operated: AppWrappers) -> None:

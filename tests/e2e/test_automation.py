@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from torchx_pulumi.apps.answer import StackChange
@@ -91,34 +92,36 @@ def test_launch_and_delete_take_one_process_each_and_reading_none(
     make: Callable[..., Any], calls: list[str], look: KubernetesCluster, backend: str
 ) -> None:
     driver, order, told = AutomationDriver(), make(), []
-    launched = driver.launch(order, told.append)
+    uid = driver.launch(order, told.append)
     entry = order.entry
     job = look.get(VOLCANO_JOB, entry.namespace, entry.job_name)
     assert job is not None
-    assert launched.uid == job["metadata"]["uid"]
+    assert uid == job["metadata"]["uid"]
     assert job["metadata"]["labels"][labels.LAUNCH] == entry.launch
     assert job["metadata"]["annotations"][labels.RUN] == entry.run
-    assert launched.outputs["app_id"] == entry.app_id
-    assert launched.outputs["torchx"]["declared"]["roles"][0]["replicas"] == 2
     assert len(calls) == 1
     assert any("created Job" in line for line in told)
 
     found = driver.find(entry.place)
     assert found is not None
-    assert (found.uid, found.stage, found.owner) == (launched.uid, Stage.LAUNCHED, None)
+    assert (found.uid, found.stage, found.owner) == (uid, Stage.LAUNCHED, None)
     assert [place.stack for place in driver.places(backend, "torchx")] == [entry.place.stack]
     recovered = driver.recover(replace(found, owner=None), print)
     assert recovered is not None
-    assert recovered.uid == launched.uid
+    assert recovered.uid == uid
     with pytest.raises(DeployError, match="already"):
         driver.launch(order, print)
     assert len(calls) == 1
 
-    seen = {"state": "RUNNING", "reason": "Running", "uid": launched.uid, "observed_at": "2100-01-01T00:00:00Z"}
-    change = StackChange(uid=str(launched.uid), observed={**launched.outputs["torchx"]["observed"], **seen})
+    seen = {"state": "RUNNING", "reason": "Running", "uid": uid, "observed_at": "2100-01-01T00:00:00Z"}
+    launched = driver.answer(found)
+    assert launched is not None
+    change = StackChange(uid=str(uid), observed={**launched.observed, **seen})
     assert driver.record(found, change).outcome is Recorded.WRITTEN
     state = Path(backend.removeprefix("file://")) / ".pulumi/stacks/torchx" / f"{entry.place.stack}.json"
-    assert '"state":"RUNNING"' in state.read_text().replace(" ", "")
+    outputs = json.loads(state.read_text())["checkpoint"]["latest"]["resources"][0]["outputs"]
+    assert (outputs["app_id"], outputs["torchx"]["observed"]["state"]) == (entry.app_id, "RUNNING")
+    assert outputs["torchx"]["declared"]["roles"][0]["replicas"] == 2
     assert len(calls) == 1
 
     driver.destroy(found, told.append)
@@ -215,18 +218,34 @@ def test_a_cluster_that_is_gone_is_forgotten_only_when_told_to(
     assert nothing_is_left(look, order.entry, backend)
 
 
-def test_a_process_forked_after_a_launch_launches_too(make: Callable[..., Any], look: KubernetesCluster) -> None:
-    driver, first, second = AutomationDriver(), make(), make()
-    driver.launch(first, print)
-    child = os.fork()
-    if child == 0:
-        # Whatever happens, the fork must not go on as a test session.
-        try:
-            driver.launch(second, lambda _: None)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+def launch_and_say(order: Any, said: Any) -> None:
+    """Launch in a process of `multiprocessing`, and send what the error says."""
+    try:
+        AutomationDriver().launch(order, print)
+        said.send("launched")
+    except DeployError as error:
+        said.send(str(error))
+
+
+def test_a_process_forked_after_a_launch_is_refused_and_a_new_one_launches(
+    make: Callable[..., Any], look: KubernetesCluster, backend: str
+) -> None:
+    first, second = make(), make()
+    AutomationDriver().launch(first, print)
+
+    def said_by(method: Literal["fork", "spawn"]) -> str:
+        context: Any = multiprocessing.get_context(method)
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(target=launch_and_say, args=(second, there))
+        process.start()
+        assert here.poll(120)
+        said = str(here.recv())
+        process.join(30)
+        return said
+
+    assert "was forked after gRPC was loaded" in said_by("fork")
+    assert nothing_is_left(look, second.entry, backend)
+    assert said_by("spawn") == "launched"
     assert look.get(VOLCANO_JOB, second.entry.namespace, second.entry.job_name) is not None
 
 
@@ -275,7 +294,7 @@ def kill_and_check(
     """Kill a launch or a deletion at a point; then the next call finds the truth, and a deletion leaves nothing."""
     driver, order = AutomationDriver(), make()
     entry = order.entry
-    before = driver.launch(order, print).uid if point["do"] == "delete" else None
+    before = driver.launch(order, print) if point["do"] == "delete" else None
     asked = {
         "namespace": entry.namespace,
         "name": entry.job_name,

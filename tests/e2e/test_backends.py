@@ -91,7 +91,7 @@ def test_variables_of_the_user_change_no_launch_and_no_deletion(
     for variable, value in OF_THE_USER.items():
         monkeypatch.setenv(variable, value)
     driver, order = AutomationDriver(), make("train-v")
-    assert driver.launch(order, print).uid == job(look, order.entry)["metadata"]["uid"]
+    assert driver.launch(order, print) == job(look, order.entry)["metadata"]["uid"]
     found = driver.find(order.entry.place)
     assert found is not None
     driver.destroy(replace(found, stage=Stage.DELETING), print)
@@ -186,7 +186,7 @@ def test_stacks_of_the_old_layout_are_not_hidden(
 
 def test_a_renamed_stack_is_followed(make: Callable[..., Any], look: KubernetesCluster, tmp_path: Path) -> None:
     driver, order = AutomationDriver(), make("train-r")
-    uid = driver.launch(order, print).uid
+    uid = driver.launch(order, print)
     passphrase = str(tmp_path / "state/torchx-pulumi/passphrase")
     variables = {"PULUMI_CONFIG_PASSPHRASE_FILE": passphrase}
     os.environ.pop("PULUMI_CONFIG_PASSPHRASE", None)

@@ -45,7 +45,7 @@ def project(make_project: Callable[..., Project]) -> Project:
 
 def comment_on(project: Project, *, refused: bool = False) -> str:
     values = {"ci/": f"{ROOT}/examples/ci/", "prod": "dev", " > comment.md": ""}
-    (command,) = commands("docs/ci.md", "preview", values)
+    (command,) = commands("docs/ci.md", "first", values)
     words = [sys.executable, *shlex.split(command)[1:]]
     done = subprocess.run(
         words, cwd=project.folder, env=project.env, text=True, capture_output=True, timeout=240, check=False

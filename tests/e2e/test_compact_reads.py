@@ -18,8 +18,8 @@ from torchx_pulumi.schedulers.pods import rows
 from torchx_pulumi.schedulers.volcano import observe
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
-from tests.e2e.controller_fleet import FAKE_NODE
-from tests.e2e.controller_world import World
+from tests.e2e.fleet.controller_fleet import FAKE_NODE
+from tests.e2e.fleet.controller_world import World
 from tests.e2e.project import eventually
 
 pytestmark = pytest.mark.e2e
@@ -98,7 +98,7 @@ def test_a_run_of_many_replicas_is_read_and_cancelled(
         status, _ = read(look, world.namespace, name)
         (replica,) = [one for one in status.replicas if one.state is JobState.FAILED]
         assert (replica.id, replica.pod, replica.exit_code) == (41, failed, 3)
-        assert f"pod {failed} on node {replica.node}: exited with code 3 (1 of {MANY} replicas)" in status.message
+        assert f"exited with code 3 (1 of {MANY} replicas; pod {failed} on node {replica.node})" in status.message
         monkeypatch.undo()
 
         assert handle in [app.app_handle for app in runner.list("pulumi_volcano")]

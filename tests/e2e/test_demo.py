@@ -59,6 +59,8 @@ def test_two_replicas_find_each_other_train_and_leave_nothing() -> None:
     assert "+  torchx:index:VolcanoTrainingJob my-train create" in text
     assert "+  torchx:index:MCADTrainingJob my-train create" in text
     assert text.count("my-train-1: SUCCEEDED, exit code 0") == 2
+    assert text.index("status: SUCCEEDED") < text.index("local cluster: MCAD")
+    assert "kwok" not in text
     assert text.rstrip().endswith("passed: volcano SUCCEEDED, mcad SUCCEEDED; nothing is left running")
     assert (text.count("Outputs:"), text.count("\n{\n")) == (0, 1)
     assert text.count("stand-in for the official one") <= 1

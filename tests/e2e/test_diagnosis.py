@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torchx_pulumi import render
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.kube.kinds import POD, PRIORITY_CLASS, Kind
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.building import build_observed, same
@@ -21,7 +22,8 @@ from torchx_pulumi.schedulers import Variant, find_backend
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
+from torchx_pulumi.schedulers.volcano.control import CONTROL
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.options import GangMode
 
 from tests.e2e.app_wrappers import FAKE, shell
@@ -138,6 +140,10 @@ class Failure:
         return is_whole and self.state in (None, seen.state)
 
 
+DISK = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]}
+WITH_DISK = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [DISK]}}
+
+
 def failures(fake_nodes: int) -> dict[str, Failure]:
     """Return failures by their names."""
     never = Reason.NEVER_SCHEDULABLE
@@ -176,6 +182,18 @@ def failures(fake_nodes: int) -> dict[str, Failure]:
             state=JobState.PENDING,
             words=["no node has the label disk=fast"],
         ),
+        "taint": Failure(
+            role=shell("true", node_selector=FAKE["node_selector"]),
+            reason=never,
+            state=JobState.PENDING,
+            words=["closed by taints that it does not tolerate (kwok.x-k8s.io/node"],
+        ),
+        "affinity": Failure(
+            role=shell("true", pod_overlay={"spec": {"affinity": {"nodeAffinity": WITH_DISK}}}),
+            reason=never,
+            state=JobState.PENDING,
+            words=["no node matches its node selector or node affinity"],
+        ),
         "size": Failure(
             role=shell("true", resource={"cpu": 1000}),
             options={"reserved_millicpu": 0},
@@ -201,6 +219,37 @@ def test_each_failure_is_told_with_its_reason_and_its_words(jobs: Jobs, cluster:
     status = jobs.status(names["exit code"])
     assert "ValueError: no such shard" in status.message
     assert status.diagnoses[0].objects[0].name == f"{names['exit code']}-trainer-0-0"
+
+
+def test_a_job_with_the_retries_that_were_advised_starts_again_after_a_drain(jobs: Jobs, kubeconfig: Path) -> None:
+    from kubernetes import client, config
+
+    api = client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
+    role = shell("trap 'exit 143' TERM; sleep 600 & wait")
+
+    def evict(name: str) -> str:
+        """Evict the pod as a drain does; return its uid."""
+        pod = f"{name}-trainer-0-0"
+        soon(lambda: running(name))
+        uid: str = running(name)
+        eviction = client.V1Eviction(metadata=client.V1ObjectMeta(name=pod, namespace=jobs.namespace))
+        api.create_namespaced_pod_eviction(pod, jobs.namespace, eviction)
+        return uid
+
+    def running(name: str) -> str:
+        pods = JOB.observe(jobs.look, jobs.namespace, name).pods or ()
+        return next((pod["metadata"]["uid"] for pod in pods if pod["status"].get("phase") == "Running"), "")
+
+    name = jobs.submit(role)
+    evict(name)
+    told = jobs.wait(name, Reason.EVICTED).diagnoses[0]
+    assert "max_retries does that for you" in told.resolution
+    name = jobs.submit({**role, "max_retries": 2})
+    uid = evict(name)
+    soon(lambda: running(name) not in ("", uid))
+    soon(lambda: jobs.status(name).state is JobState.RUNNING)
+    # Without retries Volcano replaces the pod alone.
+    assert (jobs.look.get(VOLCANO_JOB, jobs.namespace, name) or {})["status"]["retryCount"] == 1
 
 
 def test_a_full_queue_names_who_is_in_it(jobs: Jobs, look: KubernetesCluster) -> None:
@@ -237,6 +286,95 @@ def _is_dropped(look: KubernetesCluster, queue: str) -> bool:
     return True
 
 
+def phase_of(jobs: Jobs, name: str) -> Any:
+    found = jobs.look.get(VOLCANO_JOB, jobs.namespace, name) or {}
+    return ((found.get("status") or {}).get("state") or {}).get("phase")
+
+
+def running(jobs: Jobs, script: str, role: Mapping[str, Any] | None = None, **options: Any) -> str:
+    """Submit a job and wait until it runs; return its name."""
+    name = jobs.submit(shell(script, **(role or {})), **options)
+    soon(lambda: phase_of(jobs, name) == "Running")
+    return name
+
+
+def test_a_job_whose_queue_is_gone_ends_as_its_pods_do(jobs: Jobs) -> None:
+    queue = f"lost-{jobs.namespace}"
+    made = {
+        "apiVersion": VOLCANO_QUEUE.api_version,
+        "kind": "Queue",
+        "metadata": {"name": queue},
+        "spec": {"weight": 1},
+    }
+    jobs.look.create(VOLCANO_QUEUE, None, made)
+    soon(lambda: (jobs.look.get(VOLCANO_QUEUE, None, queue) or {}).get("status", {}).get("state") == "Open")
+    good = running(jobs, "sleep 20", {"num_replicas": 2}, queue=queue)
+    bad = running(jobs, "sleep 20; exit 3", queue=queue)
+    again = running(jobs, "sleep 20; exit 3", {"max_retries": 3}, queue=queue)
+    soon(lambda: _is_dropped(jobs.look, queue))
+    soon(lambda: jobs.status(good).state.terminal)
+    status = jobs.status(good)
+    assert (status.state, status.phase) == (JobState.SUCCEEDED, "Running")
+    assert f"queue {queue!r} is gone" in status.message
+    status = jobs.wait(bad, Reason.EXIT_CODE, until=lambda seen: seen.state is JobState.FAILED)
+    assert [one.reason for one in status.diagnoses][1:] == [Reason.QUEUE_MISSING]
+    status = jobs.wait(again, Reason.QUEUE_MISSING, until=lambda seen: seen.phase == "Restarting")
+    assert status.state is JobState.RUNNING
+    # Volcano gives them up itself after about three minutes, without a look at their pods.
+    soon(lambda: phase_of(jobs, good) == "Terminated")
+    assert jobs.status(good).state is JobState.SUCCEEDED
+    status = jobs.wait(again, Reason.RETRIES_EXHAUSTED)
+    assert status.state is JobState.FAILED
+    assert Reason.QUEUE_MISSING in [one.reason for one in status.diagnoses]
+
+
+def test_what_else_stops_a_controller_is_named(jobs: Jobs) -> None:
+    urgent = f"lost-{jobs.namespace}"
+    made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": urgent}, "value": 5}
+    jobs.look.create(PRIORITY_CLASS, None, made)
+    name = running(jobs, "sleep 600", priority_class=urgent)
+    jobs.look.delete(PRIORITY_CLASS, None, urgent)
+    jobs.look.delete(POD, jobs.namespace, f"{name}-trainer-0-0")
+    status = jobs.wait(name, Reason.REFUSED)
+    assert status.state is JobState.RUNNING
+    assert f"priority class {urgent!r} does not exist" in status.message
+
+    waiting = jobs.submit(shell("true", resource={"cpu": 900}))
+    jobs.wait(waiting, Reason.NEVER_SCHEDULABLE)
+    (group,) = [one for one in jobs.look.list(VOLCANO_POD_GROUP, jobs.namespace) if waiting in one["metadata"]["name"]]
+    jobs.look.delete(VOLCANO_POD_GROUP, jobs.namespace, group["metadata"]["name"])
+    jobs.wait(waiting, Reason.CONTROLLER_ABSENT)
+    uid = str(jobs.look.get(VOLCANO_JOB, jobs.namespace, waiting)["metadata"]["uid"])  # type: ignore[index]
+    CONTROL.suspend(jobs.look, jobs.namespace, waiting, uid)
+    soon(lambda: phase_of(jobs, waiting) == "Aborted")
+    CONTROL.resume(jobs.look, jobs.namespace, waiting, uid)
+    jobs.wait(waiting, Reason.NEVER_SCHEDULABLE)
+
+
+def test_a_namespace_that_is_being_deleted_is_named(jobs: Jobs, cluster: Any, kubeconfig: Path) -> None:
+    from kubernetes import client, config
+
+    api = client.CoreV1Api(config.new_client_from_config(str(kubeconfig), persist_config=False))
+    space = f"{jobs.namespace}-going"
+    api.create_namespace({"metadata": {"name": space}})
+    soon(lambda: api.list_namespaced_service_account(space, field_selector="metadata.name=default").items)
+    going = Jobs(cluster, jobs.look, space)
+    name = running(going, "sleep 600", {"num_replicas": 2, "max_retries": 3})
+    pod = f"{name}-trainer-0-0"
+    api.patch_namespaced_pod(pod, space, {"metadata": {"finalizers": ["torchx-pulumi.example.com/held"]}})
+    try:
+        api.delete_namespace(space)
+        status = going.wait(name, Reason.REFUSED)
+        assert f"namespace {space!r} is being deleted" in status.message
+        with pytest.raises(ClusterError) as refused:
+            going.submit(shell("true"))
+        told = diagnose_refusal(str(refused.value))
+        assert told is not None
+        assert told.summary == f"namespace {space!r} is being deleted"
+    finally:
+        api.patch_namespaced_pod(pod, space, {"metadata": {"finalizers": None}})
+
+
 def test_webhooks_words_become_diagnoses(
     jobs: Jobs, look: KubernetesCluster, closed_queue: Callable[[str], None]
 ) -> None:
@@ -249,6 +387,169 @@ def test_webhooks_words_become_diagnoses(
         found = diagnose_refusal(str(refused.value))
         assert found is not None
         assert (found.reason, found.objects[0].name) == (reason, queue)
+
+
+CLAIM = Kind(group="", version="v1", kind="PersistentVolumeClaim", plural="persistentvolumeclaims")
+CLASS = Kind(group="storage.k8s.io", version="v1", kind="StorageClass", plural="storageclasses", namespaced=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A claim of a job, and what the job's first diagnosis says about it."""
+
+    storage_class: str | None
+    """Name of its StorageClass. None: the claim does not exist."""
+    reason: Reason
+    words: str
+    advice: str
+    provisioner: str | None = None
+    """Provisioner of the StorageClass. None: the class does not exist."""
+    binding: str = "Immediate"
+
+
+NOW, NEVER = Reason.UNSCHEDULABLE, Reason.NEVER_SCHEDULABLE
+NOBODY, STATIC = "csi.example.com", "kubernetes.io/no-provisioner"
+VOLUMES = {
+    "absent": Volume(storage_class=None, reason=NEVER, words="{claim!r} does not exist", advice="create it"),
+    "no-class": Volume(
+        storage_class="none-such",
+        reason=NEVER,
+        words="StorageClass 'none-such' of PersistentVolumeClaim {claim!r} does not exist",
+        advice="create the StorageClass",
+    ),
+    "empty-class": Volume(
+        storage_class="",
+        reason=NEVER,
+        words="no PersistentVolume fits PersistentVolumeClaim {claim!r}, and it has no StorageClass",
+        advice="create a PersistentVolume that fits",
+    ),
+    "static": Volume(
+        storage_class="static",
+        reason=NEVER,
+        words="PersistentVolumeClaim {claim!r}, and its StorageClass has no provisioner",
+        advice="create a PersistentVolume that fits",
+        provisioner=STATIC,
+    ),
+    "static-late": Volume(
+        storage_class="static-late",
+        reason=NOW,
+        words="{claim!r} gets its volume only on the node of its pod",
+        advice="see whether a node has the provisioner",
+        provisioner=STATIC,
+        binding="WaitForFirstConsumer",
+    ),
+    "nobody": Volume(
+        storage_class="nobody",
+        reason=NOW,
+        words="{claim!r} waits for its provisioner 'csi.example.com'",
+        advice="check that the provisioner runs",
+        provisioner=NOBODY,
+    ),
+    "nobody-late": Volume(
+        storage_class="nobody-late",
+        reason=NOW,
+        words="{claim!r} gets its volume only on the node of its pod",
+        advice="see whether a node has the provisioner",
+        provisioner=NOBODY,
+        binding="WaitForFirstConsumer",
+    ),
+}
+
+
+# kube-scheduler says more of some than Volcano, or nothing while it waits for a volume.
+VOLUMES_OF_MCAD = {
+    "absent": VOLUMES["absent"],
+    "no-class": VOLUMES["no-class"],
+    "static-late": replace(
+        VOLUMES["static-late"],
+        reason=NEVER,
+        words="no PersistentVolume fits its claim",
+        advice="create a PersistentVolume",
+    ),
+    "nobody-late": replace(VOLUMES["nobody"], storage_class="nobody-late", binding="WaitForFirstConsumer"),
+}
+
+
+@pytest.fixture
+def volumes(look: KubernetesCluster, namespace: str) -> Iterator[None]:
+    """The claims of `VOLUMES`, and the StorageClasses of these that have one."""
+    made = []
+    for name, volume in VOLUMES.items():
+        chosen = volume.storage_class
+        if volume.provisioner is not None:
+            chosen = f"{namespace}-{chosen}"
+            kind = {"apiVersion": CLASS.api_version, "kind": CLASS.kind, "metadata": {"name": chosen}}
+            how = {"provisioner": volume.provisioner, "volumeBindingMode": volume.binding}
+            look.create(CLASS, None, {**kind, **how})
+            made.append(chosen)
+        if chosen is not None:
+            size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            claim = {"apiVersion": CLAIM.api_version, "kind": CLAIM.kind, "metadata": {"name": name}}
+            look.create(CLAIM, namespace, {**claim, "spec": {**size, "storageClassName": chosen}})
+    yield
+    for name in made:
+        look.delete(CLASS, None, name)
+
+
+def wait_for_volumes(jobs: Jobs, volumes: Mapping[str, Volume], form: Variant = JOB, **how: Any) -> dict[str, str]:
+    """Launch a job for each claim, wait until it says why it waits, and return the jobs' names by their claims."""
+
+    def mounting(claim: str) -> dict[str, Any]:
+        return shell("true", num_replicas=2, mounts=[{"kind": "volume", "src": claim, "dst": "/data"}])
+
+    names = {claim: jobs.submit(mounting(claim), **how) for claim in volumes}
+    for claim, volume in volumes.items():
+        words = volume.words.format(claim=claim)
+        status = jobs.wait(names[claim], volume.reason, form, lambda seen, words=words: words in seen.message)  # type: ignore[misc]
+        first = status.diagnoses[0]
+        assert volume.advice in first.resolution
+        assert (status.state, "could take it" in first.summary) == (JobState.PENDING, False)
+    return names
+
+
+@pytest.mark.mcad
+@pytest.mark.usefixtures("volumes")
+def test_a_wait_of_an_app_wrapper_for_a_volume_names_the_claim(jobs: Jobs, cluster: Any) -> None:
+    if "mcad" not in cluster.settings.features:
+        pytest.skip("this cluster has no MCAD")
+    wait_for_volumes(jobs, VOLUMES_OF_MCAD, MCAD, scheduler="mcad")
+
+
+@pytest.mark.usefixtures("volumes")
+def test_a_wait_for_a_volume_names_the_claim_and_what_is_missing(jobs: Jobs) -> None:
+    names = wait_for_volumes(jobs, VOLUMES)
+    # What was missing is there: nobody has to launch the job again.
+    claim = {"apiVersion": CLAIM.api_version, "kind": CLAIM.kind, "metadata": {"name": "absent"}}
+    size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    jobs.look.create(CLAIM, jobs.namespace, {**claim, "spec": {**size, "storageClassName": "none-such"}})
+    jobs.wait(names["absent"], NEVER, until=lambda seen: "StorageClass 'none-such'" in seen.message)
+
+
+def test_a_host_port_that_another_job_has_is_no_lack_of_room(jobs: Jobs) -> None:
+    def listening(script: str, name: str) -> dict[str, Any]:
+        ports = [{"name": f"{name}-${{replica_id}}", "ports": [{"containerPort": 80, "hostPort": 23480}]}]
+        overlay = {"spec": {"terminationGracePeriodSeconds": 1, "__join__:containers:name": ports}}
+        return shell(script, name=name, pod_overlay=overlay)
+
+    first = jobs.submit(listening("sleep 600", "first"))
+    soon(lambda: jobs.status(first).state is JobState.RUNNING)
+    status = jobs.wait(jobs.submit(listening("true", "second")), NOW)
+    assert status.diagnoses[0].summary == "no node for it now: its host ports are in use"
+    assert "use other host ports" in status.diagnoses[0].resolution
+
+
+@pytest.mark.mcad
+def test_retries_start_a_job_again_whose_pod_was_deleted(jobs: Jobs, cluster: Any) -> None:
+    role = shell("sleep 600", num_replicas=2, max_retries=3)
+    runs = [(JOB, jobs.submit(role), "trainer-1-0")]
+    if "mcad" in cluster.settings.features:
+        runs.append((MCAD, jobs.submit(role, scheduler="mcad", requeuing_time_s=1), "trainer-1"))
+    for form, name, pod in runs:
+        eventually(lambda name=name, form=form: jobs.status(name, form).state is JobState.RUNNING)  # type: ignore[misc]
+        jobs.look.delete(POD, jobs.namespace, f"{name}-{pod}")
+    for form, name, _ in runs:
+        soon(lambda name=name, form=form: jobs.status(name, form).attempt > 1)  # type: ignore[misc]
+        assert jobs.status(name, form).state is not JobState.FAILED
 
 
 @pytest.mark.mcad

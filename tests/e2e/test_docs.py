@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube import KubernetesCluster
 
-from tests.doc_blocks import commands
+from tests.doc_blocks import PAGES, command_lines, commands
 from tests.e2e.project import eventually
 from tests.e2e.stack_project import StackProject
-from tests.e2e.torchx_cli import BIN, HANDLE, TorchxCli, wait_for_pods
+from tests.e2e.torchx_cli import BIN, HANDLE, TorchxCli
 
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.e2e
+
+GROUPS = {"config", "package", "plugin", "stack", "state"}
+"""Commands of Pulumi that have commands."""
 
 
 def shell(lines: list[str], folder: Path, env: dict[str, str], programs: Path = BIN) -> str:
@@ -43,12 +46,12 @@ def shell(lines: list[str], folder: Path, env: dict[str, str], programs: Path = 
     return done.stdout
 
 
-def until_it_says(text: str, line: str, folder: Path, env: dict[str, str]) -> str:
+def until_it_says(text: str, line: str, folder: Path, env: dict[str, str], programs: Path = BIN) -> str:
     """Run a line that does not end by itself, send it SIGTERM when it has printed a text, and return what it prints."""
     process = subprocess.Popen(
         ["bash", "-euc", f"exec {line}"],
         cwd=folder,
-        env={**env, "PATH": os.pathsep.join([str(BIN), env["PATH"]])},
+        env={**env, "PATH": os.pathsep.join([str(programs), env["PATH"]])},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -72,31 +75,29 @@ def until_it_says(text: str, line: str, folder: Path, env: dict[str, str]) -> st
     return said
 
 
-def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
+def test_the_logs_and_the_program_that_takes_the_app_over(
     pulumi_env: dict[str, str],
     tmp_path: Path,
     kubeconfig: Path,
     namespace: str,
     image: str,
-    look: KubernetesCluster,
 ) -> None:
     env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
-    example = "pulumi_volcano://torchx/default:echo-k3x9"
-    launch, *_ = commands(
-        "README.md", "quick-start", {"queue=default": f"queue=default,namespace={namespace}", "busybox:1.36": image}
-    )
-    found = HANDLE.search(shell([launch], tmp_path, env))
+    launch = f'torchx run -s pulumi_volcano -cfg queue=default,namespace={namespace},wait_for=completed --workspace ""'
+    found = HANDLE.search(shell([f"{launch} utils.echo --image {image} --msg hello"], tmp_path, env))
     assert found
     handle = found[0]
-    _, status, log, delete = commands("README.md", "quick-start", {example: handle})
-    wait_for_pods(look, handle, "SUCCEEDED")
-    eventually(lambda: "SUCCEEDED" in shell([status], tmp_path, env), timeout_s=240)
-    assert "hello" in shell([log], tmp_path, env)
     train = "pulumi_volcano://torchx/default:train-k3x9"
-    for line in commands("docs/logs.md", "log", {train: handle, "trainer/0": "echo/0"}):
+    for line in commands("docs/logs.md", "first", {train: handle, "trainer/0": "echo/0"}):
         assert "hello" in shell([line], tmp_path, env)
+    listed, explained, doctor = commands("docs/diagnosis.md", "first", {train: handle})
+    assert handle in shell([listed], tmp_path, env)
+    look, _ = commands("docs/states.md", "first", {train: handle})
+    assert explained == look
+    assert "SUCCEEDED" in shell([look], tmp_path, env)
+    assert "volcano" in shell([f"{doctor} || true"], tmp_path, env)
 
-    said = shell(commands("docs/infra-teams.md", "eject", {train: handle}), tmp_path, env).splitlines()
+    said = shell(commands("docs/infra-teams.md", "first", {train: handle}), tmp_path, env).splitlines()
     backend, stack = (next(line.split()[-1] for line in said if word in line) for word in ("login", "select"))
     project = tmp_path / "train" / "Pulumi.yaml"
     virtualenv = f"runtime: {{name: python, options: {{virtualenv: {sys.prefix}}}}}"
@@ -106,7 +107,7 @@ def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
     home.mkdir()
     (home / "plugins").symlink_to(Path(env.get("PULUMI_HOME") or Path.home() / ".pulumi") / "plugins")
     passphrase = Path(env["XDG_STATE_HOME"]) / "torchx-pulumi" / "passphrase"
-    paths = [str(ROOT / folder) for folder in ("sdk", "components", "stacks")]
+    paths = [str(ROOT / folder) for folder in ("sdk", "components", "stacks", "fleet")]
     mine = {
         **env,
         "PULUMI_HOME": str(home),
@@ -127,36 +128,36 @@ def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
     printed = shell(["cd train", *commands("docs/infra-teams.md", "handle")], tmp_path, mine)
     assert "SUCCEEDED" in printed
     assert "hello" in printed
-    shell([delete], tmp_path, env)
+    shell([f"torchx-pulumi delete {handle}"], tmp_path, env)
 
 
-@pytest.mark.extended
-def test_the_first_page_leads_from_pip_install_to_a_finished_job(
+def test_the_launches_with_which_pages_begin(
     pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str, image: str
 ) -> None:
-    shell([f"uv build --wheel --out-dir {tmp_path} ."], ROOT, pulumi_env)
-    (wheel,) = tmp_path.glob("*.whl")
-    programs = tmp_path / "venv" / "bin"
-    shell([f"{sys.executable} -m venv {programs.parent}"], tmp_path, pulumi_env)
-    env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
-    began = time.monotonic()
-    shell(commands("README.md", "install", {"torchx-pulumi[": f"{wheel}["}), tmp_path, pulumi_env, programs)
-    installed = time.monotonic()
-    doctor, _ = commands("README.md", "doctor")
-    assert "volcano" in shell([f"{doctor} || true"], tmp_path, env, programs)
-    values = {"queue=default": f"queue=default,namespace={namespace}", "busybox:1.36": image}
-    launch, *_ = commands("README.md", "quick-start", values)
-    found = HANDLE.search(shell([launch], tmp_path, env, programs))
-    assert found
-    example = "pulumi_volcano://torchx/default:echo-k3x9"
-    _, status, log, delete = commands("README.md", "quick-start", {example: found[0]})
-    eventually(lambda: "SUCCEEDED" in shell([status], tmp_path, env, programs), timeout_s=240)
-    assert "hello" in shell([log], tmp_path, env, programs)
-    ended = time.monotonic()
-    shell([delete], tmp_path, env, programs)
-    sys.stdout.write(
-        f"\npip install: {installed - began:.0f} s; from it to the log of the finished job: {ended - installed:.0f} s\n"
-    )
+    env = {**TorchxCli(pulumi_env, tmp_path, kubeconfig).env, "HOME": str(tmp_path)}
+    here = {"queue=default": f"queue=default,namespace={namespace}", "busybox:1.36": image}
+    assert "--dryrun" in (tried := commands("docs/options.md", "first", here))[-1]
+    assert "on_running_change" in shell(tried[:1], tmp_path, env)
+    assert "batch.volcano.sh/v1alpha1" in shell(tried[1:], tmp_path, env)
+    (waits,) = commands("docs/waits.md", "first", here)
+    found = [HANDLE.search(shell([waits], tmp_path, env))]
+    assert "SUCCEEDED" in shell([f"torchx status {found[0] and found[0][0]}"], tmp_path, env)
+    found.append(HANDLE.search(shell(commands("docs/backends.md", "first", here), tmp_path, env)))
+    assert [*(tmp_path / "jobs" / ".pulumi" / "stacks").iterdir()]
+    shell([f"torchx-pulumi delete {handle[0]}" for handle in found if handle], tmp_path, env)
+
+
+def test_pulumi_has_the_commands_of_the_pages_and_their_options(pulumi_tools: dict[str, str], tmp_path: Path) -> None:
+    options: dict[str, set[str]] = {}
+    for line in (line for page in PAGES for _, line in command_lines(page) if line.startswith("pulumi ")):
+        words = shlex.split(re.split(r" (?:[|&]|>+)", line)[0], comments=True)[1:]
+        verbs = " ".join(itertools.takewhile(str.isalpha, words[:2])) if words[0] in GROUPS else words[0]
+        options.setdefault(verbs, set()).update(word.partition("=")[0] for word in words if word.startswith("--"))
+    assert len(options) > 5
+    for verbs, given in options.items():
+        text = shell([f"pulumi {verbs} --help"], tmp_path, {**os.environ, **pulumi_tools})
+        assert "[command]" not in text, f"pulumi {verbs} is no command: this is the help of those above it"
+        assert given <= {*re.findall(r"--[a-z-]+", text)}, verbs
 
 
 def test_the_stack_program_and_its_outputs(tmp_path: Path, e2e_env: dict[str, str], namespace: str, image: str) -> None:
@@ -165,17 +166,17 @@ def test_the_stack_program_and_its_outputs(tmp_path: Path, e2e_env: dict[str, st
     StackProject(root, e2e_env, namespace)
     app = root / "examples" / "appdef" / "hello.yaml"
     app.write_text(app.read_text().replace("busybox:1.36", image))
-    init, *configure, preview, up = commands("README.md", "stack-program")
+    *configure, up = commands("docs/stack-program.md", "first")
     own = f"pulumi config set --path options.namespace {namespace}"
 
     def ended(refresh: str) -> bool:
         return "SUCCEEDED" in shell([refresh, "pulumi stack output state"], root, e2e_env)
 
     try:
-        shown = shell([init, *configure, own, preview, up], root, e2e_env)
+        shown = shell([*configure, own, up], root, e2e_env)
         assert "log_command" in shown
         absent = []
-        for line in commands("docs/status.md", "outputs"):
+        for line in [*commands("docs/status.md", "first"), *commands("docs/status.md", "outputs")]:
             tools = [tool for tool in ("jq", "kubectl") if tool in line or ("eval" in line and tool == "kubectl")]
             absent += [tool for tool in tools if shutil.which(tool) is None]
             if any(tool in absent for tool in tools):
@@ -190,23 +191,43 @@ def test_the_stack_program_and_its_outputs(tmp_path: Path, e2e_env: dict[str, st
         shell(["pulumi destroy --stack hello --skip-preview"], root, e2e_env)
 
 
-def test_doctor_and_fleet(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> None:
+def test_doctor_and_fleet(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str) -> None:
     env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
-    doctor, fleet = commands("README.md", "doctor")
+    (doctor,) = commands("README.md", "doctor")
     assert "volcano" in shell([f"{doctor} || true"], tmp_path, env)
-    assert "no apps" in shell([fleet], tmp_path, env)
-    shell(commands("docs/fleet.md", "fleet"), tmp_path, env)
+    _, fleet, same = commands("docs/fleet.md", "first")
+    assert same == doctor
+    assert "no apps" in shell([fleet, *commands("docs/fleet.md", "fleet")], tmp_path, env)
+    (of_namespace,) = commands("docs/permissions.md", "first", {"default": namespace})
+    assert "permissions" in shell([f"{of_namespace} || true"], tmp_path, env)
+    lines = [*commands("docs/troubleshooting.md", "first"), *commands("docs/tested-versions.md", "first")]
+    assert shell([f"{line} || true" for line in lines], tmp_path, env).count("torchx-pulumi-fleet ") >= 2
     assert (tmp_path / "fleet.html").read_text().startswith("<!DOCTYPE html>")
 
 
 def test_the_controller(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str) -> None:
     env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
-    values = {"default": namespace, "/mnt/logs": str(tmp_path / "logs")}
-    (start,) = commands("docs/controller.md", "start", values)
-    assert "0 apps in 0 stacks" in until_it_says("0 apps in 0 stacks", start, tmp_path, env)
-    assert "stopped" in shell(commands("docs/controller.md", "once", values), tmp_path, env)
-    dry_run = commands("docs/controller-operation.md", "forget-dry-run", values)
-    assert "0 apps would be forgotten" in shell(dry_run, tmp_path, env)
+    mine = {"--namespace default": f"--namespace {namespace}"}
+    _, start = commands("docs/controller.md", "first", {**mine, "8080": "0"})
+    said = until_it_says("0 apps in 0 stacks", start, tmp_path, env)
+    assert "the page: http://127.0.0.1:" in said
+    assert commands("docs/controller-page.md", "first", {**mine, "8080": "0"}) == [start]
+    token, with_token = commands("docs/controller-access.md", "first", {**mine, "8080": "0"})
+    shell([token], tmp_path, env)
+    assert "?token=" not in until_it_says("0 apps in 0 stacks", with_token, tmp_path, env)
+    one, other = commands("docs/controller-operation.md", "first", {**mine, "--lease ": f"--lease {namespace}/"})
+    assert one == f"{other} &"
+    assert "leads" in until_it_says("leads", other, tmp_path, env)
+    archive = {**mine, "/mnt/logs": str(tmp_path / "logs")}
+    assert "stopped" in shell(commands("docs/controller.md", "once", archive), tmp_path, env)
+
+
+def test_pruning(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> None:
+    env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
+    _, look = commands("docs/prune.md", "first")
+    said = shell([look, look.removesuffix(" --dry-run")], tmp_path, env)
+    assert "0 would be pruned, 0 left alone, 0 failed, 0 younger or of other states" in said
+    assert "0 pruned, 0 left alone, 0 failed, 0 younger or of other states" in said
 
 
 def test_the_two_commands_are_what_continuous_integration_runs() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.schedulers.volcano.control import CONTROL
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import Project, eventually, finite
@@ -40,7 +41,7 @@ def outputs_of(cli: TorchxCli, kind: str = "pulumi:pulumi:Stack") -> dict[str, A
 
 
 def observed_of(cli: TorchxCli) -> dict[str, Any]:
-    """Return what the component's outputs say was observed."""
+    """Return the observation in the component's outputs."""
     observed: dict[str, Any] = outputs_of(cli, "torchx:index:VolcanoTrainingJob")["observed"]
     return observed
 
@@ -106,11 +107,65 @@ def test_an_end_written_into_a_stack_that_a_program_took_over_is_no_change(
         assert outputs_of(cli)["torchx"]["requested"] == requested
     cli.ours("resume", handle)
     seen = observed_of(cli)
-    assert (seen["state"], seen["reason"], seen["message"][:11]) == ("PENDING", "Restarting", "resumed at ")
+    assert (seen["state"], seen["reason"], seen["message"][:22]) == (
+        "PENDING", "Restarting", "asked to run again at ",
+    )  # fmt: skip
     project.run(*NO_CHANGE)
     wait_for_pods(look, handle, "RUNNING")
     eventually(lambda: "RUNNING" in cli.torchx("status", handle).text, timeout_s=240)
     cli.ours("delete", handle)
+
+
+def test_resumes_spend_retries_and_the_one_that_would_end_the_job_is_refused(
+    cli: TorchxCli, namespace: str, busybox: str, look: KubernetesCluster
+) -> None:
+    handle = cli.torchx(
+        "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", f"namespace={namespace},queue=default",
+        "utils.sh", "--image", busybox, "--max_retries", "2", "sh", "-c", "trap 'exit 4' TERM; sleep 600 & wait",
+    ).handle  # fmt: skip
+
+    def status() -> Any:
+        (found,) = look.list(VOLCANO_JOB, namespace)
+        return found.get("status") or {}
+
+    def reaches(phase: str) -> None:
+        eventually(lambda: (status().get("state") or {}).get("phase") == phase, timeout_s=240)
+
+    reaches("Running")
+    cli.ours("cancel", handle)
+    reaches("Aborted")
+    assert "left for failures and further resumes: 0" in cli.ours("resume", handle).text
+    reaches("Running")
+    cli.ours("cancel", handle)
+    reaches("Aborted")
+    before = status()
+    refused = cli.ours("resume", handle, code=None).text
+    assert "volcano counts a resume as a retry, none is left" in refused
+    assert (status(), before["retryCount"]) == (before, 1)
+    # Another client does it all the same.
+    (job,) = look.list(VOLCANO_JOB, namespace)
+    CONTROL.resume(look, namespace, job["metadata"]["name"], job["metadata"]["uid"])
+    reaches("Failed")
+    told = cli.torchx("status", handle).text
+    assert "RetriesExhausted" in told
+    assert "a resume ended it, nothing of it failed" in told
+    cli.ours("delete", handle)
+
+
+def test_a_protected_object_that_is_gone_leaves_the_state_by_the_refresh_of_the_message(
+    project: Project, look: KubernetesCluster
+) -> None:
+    project.job(protect=True)
+    project.up()
+    name = project.output("job_name")
+    look.delete(VOLCANO_JOB, project.namespace, name)
+    eventually(lambda: look.get(VOLCANO_JOB, project.namespace, name) is None)
+    refused = project.preview(fails=True)
+    assert "protects it. Nothing was changed. Run `pulumi refresh`" in refused
+    project.refresh()
+    project.up()
+    project.run(*NO_CHANGE)
+    assert look.list(VOLCANO_JOB, project.namespace) == []
 
 
 def test_no_end_and_no_deletion_after_it_is_a_change_of_a_programs_stack(

@@ -21,18 +21,9 @@ pytestmark = pytest.mark.e2e
 
 
 class Taken(Project):
-    """A project that `torchx-pulumi program` wrote, in the stack that `torchx run` made, or in a new one (`init`)."""
+    """A project that `torchx-pulumi program` wrote, in the stack that `torchx run` made."""
 
-    def __init__(
-        self,
-        folder: Path,
-        env: dict[str, str],
-        backend: str,
-        stack: str,
-        passphrase: Path,
-        *,
-        command: str = "select",
-    ) -> None:
+    def __init__(self, folder: Path, env: dict[str, str], backend: str, stack: str, passphrase: Path) -> None:
         self.folder = folder
         self.stack = stack.rpartition("/")[2]
         self.env = {
@@ -44,7 +35,7 @@ class Taken(Project):
         (folder / "Pulumi.yaml").write_text(
             text.replace("runtime: python", f"runtime: {{name: python, options: {{virtualenv: {sys.prefix}}}}}")
         )
-        self.run("stack", command, stack)
+        self.run("stack", "select", stack)
 
 
 @pytest.fixture
@@ -146,7 +137,7 @@ def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
     project.up()
     (after,) = look.list(VOLCANO_JOB, namespace)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert project.output("uid") == before["metadata"]["uid"]
+    assert outputs_of(project)["torchx"]["observed"]["uid"] == before["metadata"]["uid"]
     # What `torchx run` exported is there as it was, but for what was seen since.
     taken = outputs_of(project)
     for name in ("app_id", "app_handle", "log_command"):
@@ -179,7 +170,6 @@ def test_torchx_follows_an_app_that_its_program_launches_again(
     project.up()
     (after,) = [item for item in look.list(kind, namespace) if not item["metadata"].get("ownerReferences")]
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
-    assert project.output("uid") == after["metadata"]["uid"]
     # Listed before anything else was asked, so that the list finds the new run by itself.
     listed = cli.torchx("list", "-s", "pulumi_volcano").text
     assert "FAILED" not in listed
@@ -265,3 +255,30 @@ def test_what_else_a_program_has_put_into_the_stack_is_not_forgotten_with_the_ap
     cli.ours("delete", handle)
     assert "best-record" not in project.run("stack", "ls", "--all")
     assert cli.ours("fleet", "--json").out.count("handle") == 0
+
+
+def test_a_stack_with_more_in_it_is_forgotten_after_the_commands_of_the_refusal(
+    pulumi_env: dict[str, str],
+    tmp_path: Path,
+    kubeconfig: Path,
+    e2e_env: dict[str, str],
+    namespace: str,
+    busybox: str,
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(kubeconfig.read_text())
+    cli = TorchxCli(pulumi_env, tmp_path, config)
+    handle = run_app(cli, namespace, busybox)
+    project = take_over(cli, e2e_env, handle)
+    program = project.folder / "__main__.py"
+    program.write_text(program.read_text() + "\nimport pulumi\npulumi.Stash('best-record', input={'loss': 1})\n")
+    project.up()
+    # Nothing listens there: the cluster is gone.
+    config.write_text(re.sub(r'https://[^"]+', "https://127.0.0.1:9", config.read_text()))
+    refused = cli.ours("delete", handle, "--forget-unreachable", code=None)
+    assert (refused.code != 0, "also holds pulumi:index:Stash 'best-record'" in refused.text) == (True, True)
+    project.env["PULUMI_K8S_DELETE_UNREACHABLE"] = "true"
+    project.refresh()
+    project.destroy()
+    cli.ours("delete", handle, "--forget-unreachable")
+    assert cli.ours("fleet", "--offline", "--json").out.count("handle") == 0

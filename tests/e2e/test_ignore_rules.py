@@ -98,7 +98,7 @@ def files(chance: random.Random) -> list[str]:
 
 
 def ours(text: str, paths: list[str]) -> dict[str, Any]:
-    """Return what the part returns, of our own rules."""
+    """Return the answer of the part to our own rules."""
     try:
         judge = docker_rules(text)
     except ImageError as error:

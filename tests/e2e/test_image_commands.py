@@ -43,7 +43,7 @@ def test_the_commands_of_the_page(registry: LocalRegistry, cli: TorchxCli, tmp_p
     base, repository = f"{registry.address}/base:1", f"{registry.address}/team/train"
     push_image(RegistryClient(), image_of([layer(5000)]), parse_reference(base), progress=lambda _: None)
     values = {"registry.example.com/team/train": repository, "python:3.12": base, "--workspace .": "--workspace code"}
-    plan, push = (shlex.split(line)[1:] for line in commands("docs/images.md", "image-commands", values))
+    plan, push = (shlex.split(line)[1:] for line in commands("docs/images.md", "first", values))
     code = tmp_path / "code"
     code.mkdir()
 

@@ -17,15 +17,16 @@ import torchx_pulumi
 from torchx_pulumi.images import patch_image
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi_stacks.controller_config import ControllerConfig
-from torchx_pulumi_stacks.controller_image import installed_dependencies
 
 from tests.e2e.project import eventually
+from tests.e2e.python_images import fetch
 from tests.e2e.registry_images import layer, manifest_of, put_image
-from tests.e2e.test_controller_deployment import python_of_the_image
 from tools.local_registry import PASSWORD, USER, LocalRegistry
 
 pytestmark = pytest.mark.e2e
+
+NEEDED = ("certifi", "filelock", "psutil", "pyyaml", "typing-extensions", "urllib3")
+"""What images need of the dependencies."""
 
 PROGRAM = """
 import json, os, shutil, sys
@@ -53,13 +54,12 @@ def image(cluster: Any, namespace: str, tmp_path: Path, monkeypatch: pytest.Monk
     if not cluster.images:
         pytest.skip("the local cluster has no real node: no container can run")
     base = type(cluster).up(cluster.name, images=("busybox", "python")).images["python"]
-    # The same packages as those of the controller's image, so that pip fills the folder once.
-    wanted = ControllerConfig(base_image=base, python_version=python_of_the_image(), backends=["s3://state"])
+    fetch("install", tmp_path / "packages", *NEEDED)
     (tmp_path / "code").mkdir()
     (tmp_path / "code/Dockerfile.torchx").write_text(
         "ARG IMAGE\nFROM $IMAGE\nCOPY packages/ /packages/\nENV PYTHONPATH=/packages PYTHONDONTWRITEBYTECODE=1\n"
     )
-    places = {str(tmp_path / "code"): "", str(installed_dependencies(wanted)): "packages"}
+    places = {str(tmp_path / "code"): "", str(tmp_path / "packages"): "packages"}
     places[torchx_pulumi.__path__[0]] = "packages/torchx_pulumi"
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))

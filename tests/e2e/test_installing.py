@@ -1,4 +1,4 @@
-"""Installing as users do, with pip in new environments: the plugin from a clone, and what a page for users says.
+"""Installing as users do, with pip in a new environment: the plugin from a clone.
 
 It fetches a few hundred megabytes.
 """
@@ -6,17 +6,12 @@ It fetches a few hundred megabytes.
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-
-from tests.doc_blocks import block, commands
-from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = [pytest.mark.e2e, pytest.mark.extended]
 
@@ -61,20 +56,3 @@ def test_the_plugin_is_installed_from_a_clone_by_the_steps_of_pulumi(
     ):
         names = ("MCADTrainingJob", "PatchedImage", "VolcanoTrainingJob")
         assert sorted(json.loads(schema)["resources"]) == [f"torchx:index:{name}" for name in names]
-
-
-def test_the_page_for_torchx_users_installs_what_its_next_line_runs(
-    clone: Path, tmp_path: Path, pulumi_env: dict[str, str], kubeconfig: Path, namespace: str
-) -> None:
-    install, launch = commands("docs/torchx-users.md", "quick-start")
-    extras = re.findall(r"torchx-pulumi(\[.*?\])", install)
-    assert set(extras) <= set(
-        re.findall(r"torchx-pulumi(\[.*?\])", block("README.md", "install").replace(",docker", ""))
-    )
-    python = tmp_path / "venv" / "bin" / "python"
-    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
-    run(python, "-m", "pip", "install", f"{clone}{extras[0]}", cwd=tmp_path)
-    env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
-    program, verb, *words = shlex.split(launch)
-    said = run(python.parent / program, verb, "--dryrun", *words, cwd=tmp_path, env=env)
-    assert "batch.volcano.sh/v1alpha1" in said

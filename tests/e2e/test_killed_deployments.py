@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -17,17 +19,18 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import NAMESPACE, POD, PRIORITY_CLASS, SECRET, SERVICE, SERVICE_ACCOUNT, Kind
+from torchx_pulumi.kube.kinds import NAMESPACE, POD, SERVICE, Kind
 from torchx_pulumi.model.labels import LAUNCH
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, parse_checkpoint
 from torchx_pulumi_stacks.engine.work_dir import place_key
 from torchx_pulumi_stacks.entrypoints import create_volcano
 
 from tests.e2e.launch_orders import kill_engine
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
-from tests.e2e.project import FAKE_NODE, Project, changes, eventually, kill_between_writes
+from tests.e2e.project import FAKE_NODE, PROGRAM, Project, changes, eventually, kill_between_writes
 from tests.e2e.stack_project import StackProject
 
 pytestmark = pytest.mark.e2e
@@ -139,6 +142,152 @@ def test_objects_that_the_state_lacks_are_imported_as_they_are(
     assert objects(look, project.namespace) == before
 
 
+def change_state(project: Project, change: Callable[[dict[str, Any]], None]) -> None:
+    """Make the state what a kill leaves at a moment that is too short to wait for."""
+    path = project.folder / "state.json"
+    project.run("stack", "export", "--file", str(path))
+    whole = json.loads(path.read_text())
+    change(whole["deployment"])
+    path.write_text(json.dumps(whole))
+    project.run("stack", "import", "--file", str(path))
+
+
+def forget_launch(deployment: dict[str, Any]) -> None:
+    """Leave the intent of a launch whose object was created."""
+    deployment["resources"] = [item for item in deployment["resources"] if not item["urn"].endswith(":Job::train")]
+    for item in deployment["resources"]:
+        if item["type"].startswith("torchx:"):
+            item["outputs"] = {}
+
+
+def check_imported(project: Project, look: KubernetesCluster, wanted: Objects) -> None:
+    assert "imported, as the last deployment was interrupted" in project.up()
+    assert objects(look, project.namespace) == wanted
+    project.run("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
+    project.run("preview", "--expect-no-changes", "--suppress-outputs")
+
+
+@pytest.mark.parametrize("policy", ["ignore", "replace"])
+def test_a_killed_launch_is_completed_and_then_changed(project: Project, look: KubernetesCluster, policy: str) -> None:
+    changed = {"role": {"image": "app:2"}, "on_running_change": policy}
+    project.job()
+    project.up()
+    before = objects(look, project.namespace)
+    change_state(project, forget_launch)
+    project.job(**changed)
+    assert re.search("Undo the change and run `(pulumi )?up` once", project.preview(fails=True))
+    project.job()
+    check_imported(project, look, before)
+    project.job(**changed)
+    project.up()
+    assert (objects(look, project.namespace) == before) is (policy == "ignore")
+
+
+def test_a_killed_replacement_under_a_fixed_name_is_imported(project: Project, look: KubernetesCluster) -> None:
+    fixed = {"job_name": "mine", "on_running_change": "replace"}
+    project.job(**fixed)
+    project.up()
+    before = {item["urn"]: item for item in project.resources()}
+    project.job({"image": "app:2"}, **fixed)
+    project.up()
+    new = objects(look, project.namespace)
+
+    def killed(deployment: dict[str, Any]) -> None:
+        """The engine has noted the deletion of the old object, and not yet the creation of the new one."""
+        (job,) = (item for item in deployment["resources"] if item["urn"].endswith(":Job::train"))
+        begun = {key: value for key, value in job.items() if key not in ("id", "outputs")}
+        deployment["pending_operations"] = [{"type": "creating", "resource": begun}]
+        before[job["urn"]]["pendingReplacement"] = True
+        deployment["resources"] = [
+            item if item["urn"].endswith("::train-intent") else before[item["urn"]] for item in deployment["resources"]
+        ]
+
+    change_state(project, killed)
+    advice = re.search(r"`pulumi (state delete --target-dependents) '(\S+)'`", project.preview(fails=True))
+    assert advice is not None
+    project.run(*advice[1].split(), advice[2], "--yes")
+    check_imported(project, look, new)
+
+
+def test_a_job_of_a_lost_state_is_imported_once_a_change_is_undone(project: Project, look: KubernetesCluster) -> None:
+    project.job(job_name="mine")
+    project.up()
+    before = objects(look, project.namespace)
+    project.run("stack", "rm", "dev", "--force", "--yes")
+    project.run("stack", "init", "dev")
+    project.job({"image": "app:2"}, job_name="mine")
+    assert "is another run of this component, which the state lacks" in project.preview(fails=True)
+    project.job(job_name="mine")
+    project.up()
+    assert objects(look, project.namespace) == before
+    project.run("preview", "--expect-no-changes", "--suppress-outputs")
+
+
+@pytest.mark.parametrize("left", ["", '{"version": 3'])
+def test_a_state_that_was_cut_is_restored_from_an_export(project: Project, look: KubernetesCluster, left: str) -> None:
+    project.job()
+    project.up()
+    before, saved = objects(look, project.namespace), str(project.folder / "saved.json")
+    project.run("stack", "export", "--file", saved)
+    project._state_file().write_text(left)
+    with pytest.raises(UnreadableStateError, match="`pulumi stack import --file FILE` restores"):
+        parse_checkpoint(left)
+    project.run("stack", "import", "--file", saved)
+    project.run("preview", "--expect-no-changes", "--suppress-outputs")
+    assert objects(look, project.namespace) == before
+
+
+def test_a_run_in_a_cluster_that_is_gone_is_given_up_by_the_command_of_the_message(
+    project: Project, look: KubernetesCluster
+) -> None:
+    project.job()
+    project.up()
+    name = project.output("job_name")
+    look.delete(VOLCANO_JOB, project.namespace, name)
+    eventually(lambda: not objects(look, project.namespace))
+
+    def move(deployment: dict[str, Any]) -> None:
+        """Let the run have been launched in another cluster."""
+        (component,) = (item for item in deployment["resources"] if item["type"].startswith("torchx:"))
+        record = component["outputs"]["record"]
+        record["cluster"] = dict.fromkeys(record["cluster"], "another")
+
+    change_state(project, move)
+    text = " ".join(project.preview(fails=True).split())
+    advice = re.search(r"to give that run up, remove it from the state \(`pulumi (.*?) '(\S+)'`", text)
+    assert advice is not None, text
+    project.run(*advice[1].split(), "--yes", advice[2])
+    project.up()
+    assert len(objects(look, project.namespace)) == 1
+
+
+OWN_PROVIDER = PROGRAM.replace(
+    "opts = pulumi.ResourceOptions(",
+    "import pulumi_kubernetes\n"
+    'own = pulumi_kubernetes.Provider("own", kubeconfig=pathlib.Path("kubeconfig").read_text())\n'
+    "opts = pulumi.ResourceOptions(\n    provider=own,",
+)
+
+
+def test_an_object_that_cannot_be_looked_for_is_imported_by_the_command_in_the_message(
+    make_project: Callable[..., Project], look: KubernetesCluster, kubeconfig: Path
+) -> None:
+    project = make_project(program=OWN_PROVIDER)
+    (project.folder / "kubeconfig").write_text(kubeconfig.read_text())
+    project.env["KUBECONFIG"] = str(project.folder / "none")
+    project.job()
+    project.up()
+    before = objects(look, project.namespace)
+    change_state(project, forget_launch)
+    advice = re.search(r"`pulumi (import [^`]+)`", project.preview())
+    assert advice is not None
+    (own,) = (item["urn"] for item in project.resources() if item["urn"].endswith("::own"))
+    project.run(*shlex.split(advice[1].replace("NAME=URN", f"own={own}")), "--yes", "--skip-preview")
+    project.up()
+    assert objects(look, project.namespace) == before
+    project.run("preview", "--expect-no-changes", "--suppress-outputs")
+
+
 @pytest.mark.parametrize(
     "moment", [*(pytest.param(name, marks=pytest.mark.extended) for name in ("index", "order")), "object"]
 )
@@ -207,43 +356,26 @@ def test_a_program_that_is_killed_at_random_moments_goes_on(
         eventually(lambda: not objects(look, project.namespace))
 
 
-PLATFORM_KINDS = (NAMESPACE, VOLCANO_QUEUE, PRIORITY_CLASS)
-
-
 @pytest.mark.counted
-@pytest.mark.parametrize(
-    "moment", [pytest.param(number, marks=[pytest.mark.extended] if number else []) for number in range(KILLS or 2)]
-)
-def test_a_killed_platform_goes_on_with_the_same_objects(
-    tmp_path: Path, e2e_env: dict[str, str], look: KubernetesCluster, namespace: str, moment: int
+def test_a_killed_stack_program_goes_on_with_the_same_namespace(
+    tmp_path: Path, e2e_env: dict[str, str], look: KubernetesCluster, namespace: str
 ) -> None:
-    name = f"{namespace}-team"
-    platform = StackProject(tmp_path, e2e_env, name, place="stacks/platform", config_dir="stacks/platform")
-    platform.configure(
-        namespace=name,
-        createNamespace=True,
-        queue={"name": name},
-        priorityClass={"name": name, "value": 1000},
-        serviceAccount="trainer",
-        pullSecret="registry",
-    )
-    platform.run("config", "set", "--secret", "dockerConfigJson", '{"auths": {}}')
+    name = f"{namespace}-own"
+    stack = StackProject(tmp_path, e2e_env, name, config_dir="stacks")
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], **FAKE_NODE}
+    (tmp_path / "app.yaml").write_text(json.dumps({"name": "train", "roles": [role]}))
+    stack.configure(appFile="app.yaml", options={"queue": "default", "namespace": name}, createNamespace=True)
 
-    def present() -> Objects:
-        found = [look.get(kind, None, name) for kind in PLATFORM_KINDS]
-        found += [look.get(kind, name, given) for kind, given in ((SERVICE_ACCOUNT, "trainer"), (SECRET, "registry"))]
-        return {item["kind"]: item["metadata"]["uid"] for item in found if item is not None}
+    def uid() -> str | None:
+        return ((look.get(NAMESPACE, None, name) or {}).get("metadata") or {}).get("uid")
 
-    kill(platform, after_random_s(moment) if KILLS else lambda: len(present()) > moment)
-    before = present()
-    platform.up()
-    after = present()
-    assert before.items() <= after.items()
-    assert len(after) == 5
-    platform.run("preview", "--expect-no-changes", "--suppress-outputs")
-    platform.run("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
-    platform.destroy()
-    assert present() == {}
+    for number in range(KILLS or 1):
+        kill(stack, after_random_s(number) if KILLS else uid)
+        before = uid()
+        check_goes_on(stack, look)
+        assert before in (None, uid())
+        stack.destroy()
+        eventually(lambda: uid() is None)
 
 
 @pytest.mark.counted

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.model.status import JobState
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 
 from tests.doc_blocks import schema_examples
@@ -83,6 +84,8 @@ def test_an_example_runs_keeps_its_jobs_and_its_secret(
     name = app_id.partition(":")[2]
     assert logs_of(look, example, app_id) == [f"replica {index} of {name}, learning rate 0.1" for index in (0, 1)]
     assert example.output("replicas") == 2
+    assert example.output("memoryMb") == 2 * 1100
+    assert example.output("state") in {state.value for state in JobState}
     assert example.output("image").startswith(f"{cluster.registry}/{example.namespace}/{language}:")
     namespace, _, evaluation = example.output("evaluation").partition(":")
     assert look.get(APP_WRAPPER, namespace, evaluation) is not None
@@ -112,12 +115,22 @@ def test_the_examples_have_the_types_of_the_sdk(tmp_path: Path, language: str) -
         (program / "tsconfig.json").write_text(json.dumps(settings))
     assert type_errors(program, language) == ""
     source = program / SOURCES[language]
-    right, wrong, said = {
-        "typescript": ("names.length", "names[0]", "Type 'Output<string>' is not assignable to type"),
-        "go": ("train.PodNames.ApplyT", "train.PodName.ApplyT", "train.PodName undefined"),
+    text = source.read_text()
+    mistakes = {
+        "typescript": [
+            ("names.length", "names[0]", "Type 'Output<string>' is not assignable to type"),
+            ("train.observed.state", "train.observed.stat", "Property 'stat' does not exist on type"),
+            ("resourcesTotal.memoryMb", "resourcesTotal.memory_mb", "Property 'memory_mb' does not exist on type"),
+        ],
+        # Its compiler names the first mistake.
+        "go": [("train.PodNames.ApplyT", "train.PodName.ApplyT", "train.PodName undefined")],
     }[language]
-    source.write_text(source.read_text().replace(right, wrong))
-    assert said in type_errors(program, language)
+    for right, wrong, _ in mistakes:
+        assert right in text
+        text = text.replace(right, wrong)
+    source.write_text(text)
+    errors = type_errors(program, language)
+    assert [said for _, _, said in mistakes if said not in errors] == []
 
 
 @pytest.mark.extended

@@ -165,7 +165,7 @@ def composed(world: World, plan: ImagePlan, case: Case, workspace: Path) -> tupl
 
 
 def ours(world: World, image: LayeredImage, base: BaseImage | None) -> tuple[Tree, dict[str, Any]]:
-    """Return what containerd makes of an image, and its configuration."""
+    """Return the files that containerd makes of an image, and its configuration."""
     blobs = {blob.digest: b"".join(blob.read()) for blob in image.new_blobs}
     for layer in image.base_layers:
         assert base is not None
@@ -177,7 +177,7 @@ def ours(world: World, image: LayeredImage, base: BaseImage | None) -> tuple[Tre
 
 
 def theirs(world: World, plan: ImagePlan) -> tuple[Tree, dict[str, Any]]:
-    """Return what the daemon builds, and its configuration."""
+    """Return the files that the daemon builds, and its configuration."""
     api = world.daemon.api
     image = build(
         world.daemon,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ from torchx_pulumi.inputs.rendering import plan_app, render_plan
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
-from tests.e2e.project import eventually
+from tests.e2e.project import FAKE_NODE, eventually
 from tests.e2e.test_volcano_training_job import JOB_NAME
 from tools import images
 from tools.local_cluster import Cluster
@@ -36,15 +39,18 @@ def api(kubeconfig: Path) -> Iterator[Any]:
         yield connection
 
 
-def launch(api: Any, namespace: str, name: str, roles: Sequence[dict[str, Any]], layout: str) -> None:
-    """Create the Job that is rendered of some roles."""
+def launch(
+    api: Any, namespace: str, name: str, roles: Sequence[dict[str, Any]], layout: str, **options: Any
+) -> Sequence[str]:
+    """Create the Job that is rendered of some roles, and return the warnings of its plan."""
     from kubernetes import client
 
     app = {"name": "train", "roles": roles}
-    job = render_plan(plan_app(app, "volcano", {**OPTIONS, "namespace": namespace, "layout": layout}, app_id=name))
+    plan = plan_app(app, "volcano", {**OPTIONS, "namespace": namespace, "layout": layout, **options}, app_id=name)
     client.CustomObjectsApi(api).create_namespaced_custom_object(
-        VOLCANO_JOB.group, VOLCANO_JOB.version, namespace, VOLCANO_JOB.plural, job
+        VOLCANO_JOB.group, VOLCANO_JOB.version, namespace, VOLCANO_JOB.plural, render_plan(plan)
     )
+    return plan.warnings
 
 
 def ended(look: KubernetesCluster, namespace: str, name: str, count: int, timeout_s: float) -> list[Any]:
@@ -68,7 +74,7 @@ def log_of(api: Any, pod: Any) -> str:
 
 
 def seen(api: Any, pod: Any) -> dict[str, str]:
-    """Return what a process sees and what its pod has, without name and uid of the job."""
+    """Return the environment of a process and the fields of its pod, without name and uid of the job."""
     metadata = pod["metadata"]
     job, (owner,) = metadata["labels"][JOB_NAME], metadata["ownerReferences"]
     arguments, environment = log_of(api, pod).replace(job, "JOB").split("ENVIRONMENT\n")
@@ -149,6 +155,59 @@ def test_a_replica_sees_the_same_in_both_layouts(api: Any, look: KubernetesClust
     assert "--shard=2\n2-of-3\n" in shared["arguments"]
 
 
+def found_by_plugin(plugin: str, pods: Sequence[Any]) -> set[str]:
+    """Return the tasks of the pods that a plugin treats as it does those that its arguments name."""
+    found, listed = set(), ""
+    for pod in pods:
+        task, container = pod["metadata"]["labels"]["volcano.sh/task-spec"], pod["spec"]["containers"][0]
+        env = {each["name"]: each.get("value", "") for each in container["env"]}
+        listed += env.get("MPI_HOST", "") + json.dumps(json.loads(env.get("TF_CONFIG", "{}")).get("cluster", ""))
+        ranked = "RANK" in env or pod["metadata"]["annotations"].get("hccl/rankIndex", "")
+        if ranked or "MPI_HOST" in env or any("ray start" in word for word in container["command"]):
+            found.add(task)
+    hosts = {pod["metadata"]["labels"]["volcano.sh/task-spec"]: pod["metadata"]["name"] for pod in pods}
+    return found | {task for task, host in hosts.items() if f"{host}." in listed}
+
+
+@pytest.mark.parametrize("layout", ["replica", "role"])
+def test_plugins_find_the_tasks_that_no_warning_names(
+    api: Any, look: KubernetesCluster, namespace: str, layout: str
+) -> None:
+    from kubernetes import client
+
+    named = ["--master=a-0", "--worker=b-0"]
+    plugins = {
+        "pytorch": named,
+        "mpi": named,
+        "hcclrank": named,
+        "tensorflow": ["--chief=a-0", "--worker=b-0"],
+        "ray": ["--head=a-0", "--worker=b-0", "--headContainer=a-0", "--workerContainer=b-0"],
+    }
+    base = {"image": "app:1", "entrypoint": "main", "resource": SMALL, **FAKE_NODE}
+    roles = [{**base, "name": "a"}, {**base, "name": "b", "num_replicas": 2}]
+    warnings = {name: launch(api, namespace, name, roles, layout, plugins={name: plugins[name]}) for name in plugins}
+
+    def pods(name: str) -> list[Any]:
+        made = look.list(POD, namespace, {JOB_NAME: name})
+        return made if len(made) == 3 else []
+
+    for name in plugins:
+        made = eventually(partial(pods, name), timeout_s=240)
+        assert found_by_plugin(name, made) == {"a-0", "b-0"}, name
+        told = [warning for warning in warnings[name] if warning.startswith(f"plugins has {name}, ")]
+        assert len(told) == (1 if layout == "replica" else 0), told
+        assert all("no argument names b-1;" in warning for warning in told)
+    launch(api, namespace, "open", roles, layout, plugins={"svc": ["--disable-network-policy"]})
+    eventually(partial(pods, "open"), timeout_s=240)
+    # Volcano's webhook adds the plugin that makes the Service, and a NetworkPolicy.
+    policies = client.NetworkingV1Api(api).list_namespaced_network_policy(namespace).items
+    assert {policy.metadata.name for policy in policies} == plugins.keys() - {"hcclrank"}
+    for job in look.list(VOLCANO_JOB, namespace):
+        name = job["metadata"]["name"]
+        options = VolcanoOptions(queue="default", plugins={name if name in plugins else "svc": ()})
+        assert set(job["spec"]["plugins"]) == options.all_plugins
+
+
 @pytest.mark.extended
 def test_pytorch_finds_all_ranks_of_two_roles(api: Any, look: KubernetesCluster, namespace: str, cluster: Any) -> None:
     if not cluster.images:
@@ -185,3 +244,31 @@ def test_pytorch_finds_all_ranks_of_two_roles(api: Any, look: KubernetesCluster,
         assert f"all_reduce of {int(rank) + 1} with the others: 15 (expected 15)" in text
         assert "after training all 5 ranks on 5 hosts hold the same weights: True" in text
     assert set(ranks) == set(range(5))
+
+
+def test_an_overlay_reaches_the_container_of_every_replica(
+    api: Any, look: KubernetesCluster, namespace: str, image: str
+) -> None:
+    own = {
+        "name": "trainer-${replica_id}",
+        "workingDir": "/tmp",
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+    }
+    shm = {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}}
+    role = {
+        "name": "trainer",
+        "image": image,
+        "entrypoint": "sh",
+        "args": ["-c", "pwd; grep CapEff /proc/1/status; head -c 9m /dev/zero 2>&1 > /dev/shm/x || echo full"],
+        "num_replicas": 3,
+        "resource": SMALL,
+        "pod_overlay": {"spec": {"__join__:containers:name": [own], "__join__:volumes:name": [shm]}},
+    }
+    for layout in ("replica", "role"):
+        launch(api, namespace, layout, [role], layout)
+        for pod in ended(look, namespace, layout, 3, timeout_s=180):
+            folder, capabilities, *rest = log_of(api, pod).splitlines()
+            assert folder == "/tmp"
+            # CAP_IPC_LOCK is bit 14 (Linux: uapi/linux/capability.h), which containers lack by default.
+            assert int(capabilities.split()[1], 16) >> 14 & 1, capabilities
+            assert rest[-1] == "full", rest

@@ -25,7 +25,7 @@ def api(kubeconfig: Path) -> Iterator[Any]:
 
 
 def stored(api: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Return what the API server would store, after Volcano's webhooks had their say."""
+    """Return the object that the API server would store, after Volcano's webhooks."""
     # Namespace and queue of a golden file need not be there.
     job["metadata"]["namespace"] = job["spec"]["queue"] = "default"
     made: dict[str, Any] = api.create_namespaced_custom_object(

@@ -36,7 +36,22 @@ resources:
           resource: {{cpu: 0.5, memoryMb: 1500}}
           nodeSelector: {selector}
           tolerations: {tolerations}
+  same:
+    type: torchx:index:VolcanoTrainingJob
+    properties:
+      queue: {queue}
+      namespace: {namespace}
+      roles:
+        - name: evaluator
+          image: app:1
+          entrypoint: sleep
+          args: [600]
+          numReplicas: ${{train.declared.roles[0].replicas}}
+          nodeSelector: {selector}
+          tolerations: {tolerations}
 outputs:
+  same: ${{same.podNames}}
+  memory_mb: ${{train.declared.roles[0].resource.memoryMb}}
   uid: ${{train.uid}}
   job_name: ${{train.jobName}}
   state: ${{train.observed.state}}
@@ -78,6 +93,8 @@ def test_a_yaml_program_launches_keeps_and_destroys_a_job(yaml_project: Project,
     job = look.get(VOLCANO_JOB, yaml_project.namespace, name)
     assert job is not None
     assert job["metadata"]["uid"] == uid
+    assert len(yaml_project.output("same")) == 2
+    assert yaml_project.output("memory_mb") == 1500
     env = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "LR", "value": "0.1"} in env
     assert {"name": "DEBUG", "value": "true"} in env

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 from torchx import specs
-from torchx_pulumi.fleet.collect import read_fleet
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.kube.transport import ApiRequest
@@ -22,6 +21,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
+from torchx_pulumi_fleet import read_fleet
 from torchx_pulumi_stacks.entrypoints import make_driver
 
 from tests.doc_blocks import block

@@ -1,4 +1,4 @@
-"""The platform program: real objects, nothing changed by a second run, secrets kept, nothing left."""
+"""The example for a team: real objects, nothing changed by a second run, secrets kept, nothing left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT, Kind
+from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SECRET, SERVICE_ACCOUNT, Kind
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 
 from tests.e2e.project import changes
@@ -17,7 +17,7 @@ from tests.e2e.stack_project import StackProject
 
 pytestmark = pytest.mark.e2e
 
-SECRET = Kind(group="", version="v1", kind="Secret", plural="secrets")
+ROLE_BINDING = Kind(group="rbac.authorization.k8s.io", version="v1", kind="RoleBinding", plural="rolebindings")
 AUTH = json.dumps({"auths": {"registry.example.com": {"auth": base64.b64encode(b"me:hush-hush").decode()}}})
 
 
@@ -25,21 +25,14 @@ AUTH = json.dumps({"auths": {"registry.example.com": {"auth": base64.b64encode(b
 def platform(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Iterator[StackProject]:
     root = tmp_path / "root"
     root.mkdir()
-    made = StackProject(root, e2e_env, f"{namespace}-team", place="stacks/platform", config_dir="stacks/platform")
+    made = StackProject(root, e2e_env, f"{namespace}-team", place="examples/platform", config_dir="examples/platform")
     yield made
     made.destroy()
 
 
 def test_a_team_gets_all_that_its_jobs_need(platform: StackProject, look: KubernetesCluster) -> None:
     name = platform.namespace
-    platform.configure(
-        namespace=name,
-        createNamespace=True,
-        queue={"name": name, "weight": 2, "capability": {"cpu": "8"}},
-        priorityClass={"name": name, "value": 1000},
-        serviceAccount="trainer",
-        pullSecret="registry",
-    )
+    platform.configure(team=name, weight=2, capability={"cpu": "8"}, members="team-users")
     platform.run("config", "set", "--secret", "dockerConfigJson", AUTH)
     platform.run("preview")
     platform.up()
@@ -59,6 +52,9 @@ def test_a_team_gets_all_that_its_jobs_need(platform: StackProject, look: Kubern
         "kubernetes.io/dockerconfigjson",
         AUTH,
     )
+    binding = look.get(ROLE_BINDING, name, "torchx-users")
+    assert binding is not None
+    assert [each["name"] for each in binding["subjects"]] == ["team-users"]
     assert changes(platform.up()).keys() == {"unchanged"}
     assert platform.output("queue") == platform.output("namespace") == name
     state = json.dumps(platform.resources())
@@ -68,15 +64,3 @@ def test_a_team_gets_all_that_its_jobs_need(platform: StackProject, look: Kubern
     assert look.get(VOLCANO_QUEUE, None, name) is None
     assert look.get(NAMESPACE, None, name) is None
     assert look.get(PRIORITY_CLASS, None, name) is None
-
-
-def test_mistakes_come_in_one_message(platform: StackProject) -> None:
-    platform.configure(queue={"name": "-", "wieght": 1}, pullSecret="registry", priorityClass={"name": "x"})
-    text = platform.run("up", "--yes", "--skip-preview", fails=True)
-    for part in (
-        "queue.name: is '-'",
-        "queue.wieght: is unknown",
-        "dockerConfigJson: is not set",
-        "priorityClass.value",
-    ):
-        assert part in text

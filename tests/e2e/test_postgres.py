@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from tests.doc_blocks import block, commands
-from tests.e2e.controller_process import ControllerProcess
+from tests.e2e.fleet.controller_process import ControllerProcess
+from tests.e2e.fleet.test_prometheus import LISTENS
 from tests.e2e.project import eventually
 from tests.e2e.stack_project import StackProject
-from tests.e2e.test_prometheus import LISTENS
 from tests.e2e.torchx_cli import BIN, TorchxCli
 
 pytestmark = [pytest.mark.e2e, pytest.mark.extended]
@@ -82,7 +82,7 @@ def test_torchx_works_on_postgresql_and_a_controller_shows_what_it_cannot_write(
     (tmp_path / "token").write_text(secrets.token_urlsafe(24))
     (tmp_path / "token").chmod(0o600)
     values = {"--namespace default": f"--namespace {namespace}", "$PULUMI_BACKEND_URL": database, "8080": "0"}
-    (serve,) = commands("docs/live-state.md", "serve", values)
+    (serve,) = commands("docs/live-state.md", "first", values)
     words = serve.replace('"', "").split()[2:]
     controller = ControllerProcess(cli.env, tmp_path, *words)
     try:

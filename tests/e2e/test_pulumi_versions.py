@@ -8,21 +8,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torchx_pulumi.model.pulumi_pieces import PIECES, RELEASES, digest, read_piece
 from torchx_pulumi.model.versions import VERSIONS, read_version, version_text
 
 pytestmark = [pytest.mark.e2e, pytest.mark.extended]
 
 ROOT = Path(__file__).parents[2]
 OLDEST, NEWEST = VERSIONS["pulumi-sdk"].oldest, VERSIONS["pulumi-sdk"].newest
-TESTS = [
-    *("tests/components", "tests/third_scheduler"),
-    *(f"tests/unit/stacks/test_{name}.py" for name in ("config", "controller_config", "platform_config")),
-]
+TESTS = ["tests/components", "tests/third_scheduler", "tests/unit/stacks/test_config.py"]
 """What runs programs on mocks, and reads their configuration."""
 
 FIRST = """\
@@ -84,9 +84,23 @@ def test_the_tests_on_mocks_pass(venv: Path) -> None:
     run(venv / "bin" / "python", "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *TESTS)
 
 
-def test_refused_jobs_end_a_program_last_and_keep_its_exports(
-    venv: Path, pulumi_tools: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_table_has_the_pieces_of_every_tested_release(tmp_path: Path) -> None:
+    """If it has not: read what changed in these pieces, and take what the failure says over into the table."""
+    found: dict[str, list[str]] = {piece: [] for piece in PIECES}
+    for release in RELEASES:
+        words = ("download", "--quiet", "--no-deps", "--only-binary", ":all:", f"pulumi=={release}")
+        run(sys.executable, "-m", "pip", *words, cwd=tmp_path)
+        (wheel,) = tmp_path.glob(f"pulumi-{release}-*.whl")
+        shutil.unpack_archive(wheel, tmp_path / release, "zip")
+        for piece, digests in found.items():
+            tree = read_piece(tmp_path / release / "pulumi", piece)
+            digests += [each for each in [digest(tree)] if each not in digests]
+    assert {piece: tuple(digests) for piece, digests in found.items()} == dict(PIECES)
+
+
+@pytest.fixture
+def cli(venv: Path, pulumi_tools: dict[str, str], tmp_path: Path) -> Callable[..., str]:
+    """Pulumi in the folder of a stack whose program deployed FIRST."""
     (tmp_path / "state").mkdir()
     project = {
         "name": "versions",
@@ -103,16 +117,48 @@ def test_refused_jobs_end_a_program_last_and_keep_its_exports(
     (tmp_path / "__main__.py").write_text(FIRST, encoding="utf-8")
     pulumi("up", "--yes", "--skip-preview")
     (tmp_path / "__main__.py").write_text(SECOND, encoding="utf-8")
-    said = pulumi("up", "--yes", "--skip-preview", code=1)
+    return pulumi
+
+
+def notes(cli: Callable[..., str]) -> set[str]:
+    state = json.loads(cli("stack", "export"))["deployment"]["resources"]
+    return {item["urn"].rpartition("::")[2] for item in state if item["type"] == "pulumi:index:Stash"}
+
+
+def test_refused_jobs_end_a_program_last_and_keep_its_exports(cli: Callable[..., str]) -> None:
+    said = cli("up", "--yes", "--skip-preview", code=1)
     told = [line.strip() for line in said.partition("Diagnostics:")[2].splitlines()]
     begin = told.index("error: job 'one' has 1 problem:")
     assert told[begin + 1 : begin + 4] == ["- queue: is missing", "job 'two' has 1 problem:", "- queue: is missing"]
     assert "Traceback" not in said
-    exports = json.loads(pulumi("stack", "output", "--json", "--show-secrets"))
+    assert "was not tested" not in said
+    exports = json.loads(cli("stack", "output", "--json", "--show-secrets"))
     assert exports == {"kept": "old", "hidden": "old", "new": "x"}
-    assert json.loads(pulumi("stack", "output", "--json"))["hidden"] == "[secret]"
-    state = json.loads(pulumi("stack", "export"))["deployment"]["resources"]
-    assert {item["urn"].rpartition("::")[2] for item in state if item["type"] == "pulumi:index:Stash"} == {
-        "begun",
-        "later",
-    }
+    assert json.loads(cli("stack", "output", "--json"))["hidden"] == "[secret]"
+    assert notes(cli) == {"begun", "later"}
+
+
+def test_a_release_that_was_altered_is_warned_about_or_refused(venv: Path, cli: Callable[..., str]) -> None:
+    """It alters the environment, so it is the last test of the page."""
+    (package,) = venv.glob("lib/python3*/site-packages/pulumi")
+    (metadata,) = package.parent.glob("pulumi-3*.dist-info/METADATA")
+
+    def alter(path: Path, rule: str, text: str) -> None:
+        altered = re.sub(rule, text, path.read_text(encoding="utf-8"))
+        path.unlink()  # uv's cache has the same file
+        path.write_text(altered, encoding="utf-8")
+
+    alter(metadata, r"(?m)^Version: .*$", "Version: 3.999.0")
+    alter(package / "runtime" / "stack.py", r"(?m)^(async def wait_for_rpcs\(.*)$", r"\1\n    _ = 1")
+    said = cli("up", "--yes", "--skip-preview", code=1).partition("Diagnostics:")[2]
+    assert said.count("it changed pulumi.runtime.stack.wait_for_rpcs; read previews with care") == 1
+    assert "job 'two' has 1 problem:" in said
+    assert notes(cli) == {"begun", "later"}
+
+    for path in package.rglob("*.py"):
+        alter(path, r"\b_expand_dependencies\b", "_other_dependencies")
+    cli("destroy", "--yes", "--skip-preview")
+    said = cli("up", "--yes", "--skip-preview", code=1)
+    assert "lacks pulumi.runtime.rpc._expand_dependencies, which jobs in a program need; nothing was changed" in said
+    assert "Traceback" not in said
+    assert notes(cli) == set()

@@ -95,7 +95,7 @@ class Planted:
         return f"s{self.core(string.ascii_lowercase + string.digits)}"
 
     def found_in(self, data: bytes) -> list[bytes]:
-        """Return what of the secrets is in some bytes, with what stands around it."""
+        """Return the secrets in some bytes, with the text around them."""
         forms = {form.encode() for core in self.cores for form in encodings(core)}
         places = [data.find(form) for form in forms if form in data]
         return [data[max(place - 150, 0) : place + 60] for place in sorted(places)]

@@ -16,8 +16,8 @@ from urllib.parse import unquote, urldefrag
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.axe import violations
-from tests.e2e.test_fleet_page import LOAD_MS, browser
+from tests.e2e.fleet.axe import violations
+from tests.e2e.fleet.test_fleet_page import LOAD_MS, browser
 from tools.site import API, ROOT
 
 __all__ = ["browser"]
@@ -29,7 +29,7 @@ OPENED = {
     "": "torchx-pulumi",
     "options/": "Run options",
     "diagnosis/": "Why is my job not running?",
-    "reference/torchx_pulumi/": "Python: render, images, fleet, errors",
+    "reference/torchx_pulumi/": "Python: render, images, errors",
     "reference/command-line/": "Command line",
 }
 """Pages that are looked at, and their headings."""

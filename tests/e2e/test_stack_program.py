@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import NAMESPACE, POD
+from torchx_pulumi.kube.kinds import NAMESPACE, POD, Kind
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import FAKE_NODE, changes, eventually, finite
@@ -166,3 +167,28 @@ def refused(stack: StackProject, look: KubernetesCluster, message: str) -> None:
     assert look.list(POD, stack.namespace) == []
     kinds = {resource["type"] for resource in stack.resources()}
     assert {kind for kind in kinds if not kind.startswith("pulumi:providers:")} <= {"pulumi:pulumi:Stack"}, kinds
+
+
+@pytest.mark.parametrize(("scheduler", "kind"), [("volcano", VOLCANO_JOB), ("mcad", APP_WRAPPER)])
+def test_the_environment_of_another_shell_launches_nothing_again(
+    stack: StackProject, look: KubernetesCluster, scheduler: str, kind: Kind
+) -> None:
+    queue = {"queue": "default"} if scheduler == "volcano" else {}
+    stack.configure(
+        component="dist.ddp", arguments=DDP, scheduler=scheduler, options={**queue, "namespace": stack.namespace}
+    )
+    shell = {name: value for name, value in stack.env.items() if name != "LOGLEVEL"}
+    ci = {"LOGLEVEL": "INFO", "TZ": "Asia/Tokyo", "USER": "ci", "PYTHONHASHSEED": "1"}
+    stack.env = shell
+    stack.up()
+    (first,) = look.list(kind, stack.namespace)
+    for env in ({**shell, **ci}, shell):
+        stack.env = env
+        assert changes(stack.up()).keys() == {"unchanged"}
+        (found,) = look.list(kind, stack.namespace)
+        assert found["metadata"]["uid"] == first["metadata"]["uid"]
+    look.delete(kind, stack.namespace, first["metadata"]["name"])
+    eventually(lambda: not look.list(kind, stack.namespace))
+    stack.env = {**shell, **ci}
+    stack.up()
+    assert look.list(kind, stack.namespace) == []

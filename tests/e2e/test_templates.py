@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
 REPOSITORY = "https://github.com/torchx-pulumi/torchx-pulumi"
-KINDS = ("Namespace", "Queue", "PriorityClass", "ServiceAccount", "Secret")
+KINDS = ("Namespace", "Queue", "PriorityClass", "ServiceAccount", "Secret", "Role", "RoleBinding")
 """What the platform of a team has."""
 
 
@@ -93,7 +93,7 @@ def test_the_job_of_a_template_with_a_generated_sdk_is_previewed(
 
 
 def test_the_platform_of_a_template_is_previewed(tmp_path: Path, env: dict[str, str], namespace: str) -> None:
-    team = TemplateProject(tmp_path / "team", env, f"{namespace}-team", "platform", pullSecret="registry")
+    team = TemplateProject(tmp_path / "team", env, namespace, "platform", team=f"{namespace}-team", members="users")
     team.run(
         "config", "set", "--secret", "dockerConfigJson", '{"auths": {"registry.example.com": {"auth": "aHVzaA=="}}}'
     )

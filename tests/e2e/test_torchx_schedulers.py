@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -82,9 +83,15 @@ def test_the_command_line_runs_shows_follows_and_removes_an_app(
     chosen = words(scheduler, namespace)
     run = cli.torchx(
         "run", "--workspace", "", "-s", scheduler, "-cfg", chosen, "--wait", "--log",
-        "utils.sh", "--image", busybox, "sh", "-c", "for i in 1 2 3; do echo line $i; sleep 0.3; done",
+        "utils.sh", "--image", busybox, "sh", "-c",
+        "for i in 1 2 3; do echo line $i; sleep 0.3; done; echo is $TORCHX_JOB_ID",
     )  # fmt: skip
     handle = run.handle
+    # What a pod knows of its app has no namespace, and is as good.
+    inside = f"{scheduler}://torchx/{handle.rpartition(':')[2]}"
+    assert f"is {inside}\n" in run.text
+    assert "SUCCEEDED" in cli.torchx("status", inside).text
+    assert cli.torchx("log", f"{inside}/sh/0").text.count("line 2") == 1
     assert [f"line {number}" for number in (1, 2, 3) if f"line {number}" in run.text] == ["line 1", "line 2", "line 3"]
     status = cli.torchx("status", handle)
     assert "SUCCEEDED" in status.text
@@ -98,7 +105,7 @@ def test_the_command_line_runs_shows_follows_and_removes_an_app(
     assert log.text.count("line 2") == 1
     cli.torchx("cancel", handle)
     assert "SUCCEEDED" in cli.torchx("status", handle).text
-    cli.ours("delete", handle)
+    cli.ours("delete", inside)
     assert look.list(KINDS[scheduler], namespace) == []
     cli.ours("delete", handle)
     gone = cli.torchx("status", handle, code=None)
@@ -153,13 +160,13 @@ def test_a_failed_app_says_why_also_when_its_object_is_gone(
     handle = run.handle
     before = cli.torchx("status", handle, code=None).text
     assert "FAILED" in before
-    assert "exited with code 3: last words" in before
+    assert re.search(r"exited with code 3 \(pod \S+ on node \S+\): last words", before)
     name = handle.rpartition(":")[2]
     look.delete(KINDS[scheduler], namespace, name)
     eventually(lambda: look.get(KINDS[scheduler], namespace, name) is None)
     after = cli.torchx("status", handle, code=None).text
     assert "FAILED" in after
-    assert "exited with code 3: last words" in after
+    assert re.search(r"exited with code 3 \(pod \S+ on node \S+\): last words", after)
     cli.ours("delete", handle)
 
 

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from torchx_pulumi.doctor.examining import check_edits
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE
+from torchx_pulumi.model.finding import DoctorScope
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 from tests.e2e.project import FAKE_NODE, PROGRAM, Project, changes, eventually
@@ -93,6 +95,50 @@ def test_an_elastic_change_and_a_new_name_with_an_alias_are_made_in_place(
     project.up()
     assert project.output("uid") == uid == job_of(look, project)["metadata"]["uid"]
     assert changes(project.up()).keys() == {"unchanged"}
+
+
+def label_as_kubectl_does(cluster: Any, project: Project, **labels: str) -> None:
+    path = f"/apis/{VOLCANO_JOB.api_version}/namespaces/{project.namespace}/jobs/{project.output('job_name')}"
+    body = json.dumps({"metadata": {"labels": labels}}).encode()
+    cluster.api.request("PATCH", f"{path}?fieldManager=kubectl-label", body, kind="merge-patch+json")
+
+
+def test_a_label_that_somebody_edited_is_named_with_its_client_before_the_engine_reports_a_conflict(
+    project: Project, look: KubernetesCluster, cluster: Any
+) -> None:
+    def found() -> str:
+        return check_edits(look, DoctorScope(namespace=project.namespace)).detail
+
+    edited, outside = "metadata.labels.team, set by kubectl-label at ", "was changed outside Pulumi"
+    for team in ("none", "ml"):
+        project.job(labels={"team": team})
+        project.up()
+    eventually(lambda: phase(look, project) == "Running")
+    uid = project.output("uid")
+    # What Volcano's controllers and webhooks have written is no edit.
+    assert outside not in project.preview()
+    assert found() == f"no job of namespace {project.namespace} was changed outside Pulumi"
+    label_as_kubectl_does(cluster, project, team="ops", seen="yes")
+    text = project.preview()
+    assert edited in text
+    assert "seen" not in text
+    assert f"Job {project.output('job_name')}: metadata.labels.seen, metadata.labels.team, set by kubectl-la" in found()
+    project.refresh()
+    text = project.preview(fails=True)
+    assert "conflict" in text.replace("field conflict)", "")
+    assert edited in text
+    # Taken over.
+    project.job(labels={"team": "ops"})
+    assert outside not in project.preview()
+    # Left to others.
+    project.job(labels={"team": "ml"}, ignore_changes=["metadata.labels.team"])
+    assert outside not in project.preview()
+    # Overwritten.
+    project.job(labels={"team": "ml"}, annotations={"pulumi.com/patchForce": "true"})
+    assert outside not in project.preview()
+    project.up()
+    job = job_of(look, project)
+    assert (job["metadata"]["labels"]["team"], job["metadata"]["uid"]) == ("ml", uid)
 
 
 @pytest.mark.parametrize("gang", ["job", pytest.param("pods", marks=pytest.mark.extended)])
@@ -265,3 +311,64 @@ def test_a_job_made_by_somebody_else_is_taken_over_on_purpose_only(
     assert other.output("uid") == uid
     for step in (other.refresh, other.up):
         assert changes(step()).keys() == {"unchanged"}
+
+
+def shell_roles(image: str, **scripts: str) -> list[dict[str, Any]]:
+    """Return roles on the real node that run a script; the last one has two replicas."""
+    base = {"image": image, "entrypoint": "sh", "resource": {"cpu": 0.2, "memory_mb": 1100}}
+    roles = [{**base, "name": name, "args": ["-c", script]} for name, script in scripts.items()]
+    roles[-1]["num_replicas"] = 2
+    return roles
+
+
+def replicas_of(project: Project, role: str) -> list[tuple[str, str]]:
+    """Return state and reason of the replicas of a role as the stack's outputs have them."""
+    (found,) = (one for one in project.output("observed")["roles"] if one["name"] == role)
+    return [(replica["state"], replica["reason"]) for replica in found["replicas"]]
+
+
+def ended(project: Project, look: KubernetesCluster) -> dict[str, Any]:
+    """Wait until Volcano calls a job ended, and return what the stack's outputs say then."""
+    eventually(lambda: phase(look, project) in ("Completed", "Terminated", "Failed"))
+    project.up()
+    observed: dict[str, Any] = project.output("observed")
+    return observed
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "reason", "in_volcano"),
+    [("sleep 3", "SUCCEEDED", "Completed", "Completed"), ("sleep 3; exit 7", "FAILED", "ExitCode", "Terminated")],
+)
+def test_a_job_ends_with_its_master_while_workers_run_on(
+    project: Project, look: KubernetesCluster, image: str, script: str, state: str, reason: str, in_volcano: str
+) -> None:
+    project.job(roles=shell_roles(image, master=script, worker="sleep 900"), success_roles=["master"])
+    project.up()
+    observed = ended(project, look)
+    assert (observed["state"], observed["reason"], observed["phase"]) == (state, reason, in_volcano)
+    assert replicas_of(project, "worker") == [("CANCELLED", "RoleEnded")] * 2
+    assert replicas_of(project, "master") == [(state, reason)]
+    assert project.output("declared")["success_roles"] == ["master"]
+
+
+def test_a_job_whose_trainers_fail_after_their_data_was_there_has_failed(
+    project: Project, look: KubernetesCluster, image: str
+) -> None:
+    roles = shell_roles(image, data="sleep 6", trainer="exit 3")
+    # Until then the data is not there.
+    init = {"name": "download", "image": image, "command": ["sleep", "15"]}
+    roles[0]["pod_overlay"] = {"spec": {"initContainers": [init]}}
+    project.job(roles=roles, start_after={"trainer": ["data"]})
+    assert "start_after gives up the gang for trainer" in project.up()
+    selector = {JOB_NAME: project.output("job_name")}
+    eventually(lambda: look.list(POD, project.namespace, selector))
+    project.up()
+    assert replicas_of(project, "trainer") == [("PENDING", "WaitingForRole")] * 2
+    assert [
+        pod["metadata"]["labels"]["volcano.sh/task-spec"] for pod in look.list(POD, project.namespace, selector)
+    ] == ["data-0"]
+    observed = ended(project, look)
+    # Volcano counts the pods that have succeeded, and asks for one.
+    assert (observed["state"], observed["reason"], observed["phase"]) == ("FAILED", "ExitCode", "Completed")
+    assert replicas_of(project, "trainer") == [("FAILED", "ExitCode")] * 2
+    assert changes(project.up()).keys() == {"unchanged"}

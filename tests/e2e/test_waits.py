@@ -19,7 +19,7 @@ from torchx_pulumi.kube.kubeconfig import find_access
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.waiting import REFUSED_S, UNREACHABLE_S
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_stacks.engine import AutomationDriver
@@ -74,7 +74,7 @@ def runner(
 
 def run(runner: Runner, namespace: str, image: str, **changes: Any) -> Any:
     options = {"resource": Resource(cpu=0, gpu=0, memMB=0), **changes.pop("role", {})}
-    role = Role(name="trainer", image=image, entrypoint="true", **options)
+    role = Role(**{"name": "trainer", "image": image, "entrypoint": "true", **options})
     config = {"namespace": namespace, "queue": "default", **changes}
     return runner.run(AppDef(name="waits", roles=[role]), "pulumi_volcano", config)
 
@@ -105,6 +105,31 @@ def test_a_wait_for_a_job_that_its_time_to_live_removed_unseen_ends(
         runner.wait(handle, wait_interval=1)
     # Of all bounds it is the shortest, 5 s.
     assert time.monotonic() - begun < REFUSED_S
+
+
+def test_a_wait_for_a_job_whose_queue_is_gone_ends_with_its_pods(
+    runner: Runner, namespace: str, cluster: Any, look: KubernetesCluster
+) -> None:
+    if not cluster.images:
+        pytest.skip("the local cluster has no real node: no job can end")
+    queue = f"waits-{namespace}"
+    made = {
+        "apiVersion": VOLCANO_QUEUE.api_version,
+        "kind": "Queue",
+        "metadata": {"name": queue},
+        "spec": {"weight": 1},
+    }
+    look.create(VOLCANO_QUEUE, None, made)
+    eventually(lambda: (look.get(VOLCANO_QUEUE, None, queue) or {}).get("status", {}).get("state") == "Open", 60)
+    role = {"entrypoint": "sleep", "args": ["20"]}
+    handle = run(runner, namespace, cluster.images["busybox"], queue=queue, role=role)
+    eventually(lambda: str(runner.status(handle).state) == "RUNNING", 120)  # type: ignore[union-attr]
+    look.delete(VOLCANO_QUEUE, None, queue)
+    found = runner.wait(handle, wait_interval=1)
+    assert found is not None
+    assert str(found.state) == "SUCCEEDED"
+    job = look.get(VOLCANO_JOB, namespace, handle.rpartition(":")[2]) or {}
+    assert job["status"]["state"]["phase"] == "Running"
 
 
 class Counting(KubernetesCluster):

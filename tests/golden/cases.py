@@ -11,6 +11,21 @@ def one(**changes: Any) -> list[dict[str, Any]]:
     return [{**PLAIN, **changes}]
 
 
+RDMA = {
+    "spec": {
+        "__join__:containers:name": [
+            {
+                "name": "trainer-${replica_id}",
+                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+                "workingDir": "/data",
+            },
+            {"name": "trainer", "image": "sidecar:1"},
+        ],
+        "__join__:volumes:name": [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}],
+    }
+}
+"""Fields of the main container of every replica, next to one that is called as the role."""
+
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"roles": one()},
     "roles": {"roles": [*one(num_replicas=2), {**PLAIN, "name": "reader", "image": "img:2"}]},
@@ -57,6 +72,22 @@ CASES: dict[str, dict[str, Any]] = {
         ],
         "options": {"layout": "role"},
     },
+    "ends-with-a-role": {
+        "roles": [*one(name="master"), *one(name="worker", num_replicas=2, max_retries=2)],
+        "options": {"success_roles": ["master"]},
+    },
+    "ends-with-a-role-of-several": {
+        "roles": [*one(name="ps"), *one(name="worker", num_replicas=3, max_retries=2)],
+        "options": {"success_roles": ["worker"], "start_after": {"worker": ["ps"]}},
+    },
+    "starts-after": {
+        "roles": [
+            *one(name="launcher"),
+            *one(name="worker", num_replicas=3, min_replicas=2),
+            *one(name="proxy", max_retries=2, retry_policy="REPLICA"),
+        ],
+        "options": {"start_after": {"launcher": ["worker", "proxy"], "proxy": ["worker"]}},
+    },
     "layout-role-retries": {"roles": one(num_replicas=4, max_retries=3), "options": {"layout": "role"}},
     "layout-role-elastic": {"roles": one(num_replicas=9, min_replicas=3), "options": {"layout": "role"}},
     "layout-role-shrunk": {
@@ -77,6 +108,12 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "ports": {"roles": one(port_map={"c10d": 29500, "http": 8080})},
     "secret-env": {"roles": one(secret_env={"TOKEN": {"name": "tokens", "key": "hub"}})},
+    "env-order": {
+        "roles": one(
+            env={"URL": "db://$(PASSWORD)@x/$(POD)", "POD": "[FIELD_PATH]metadata.name"},
+            secret_env={"PASSWORD": {"name": "db", "key": "password"}},
+        )
+    },
     "overlay": {
         "roles": one(
             pod_overlay={
@@ -90,6 +127,11 @@ CASES: dict[str, dict[str, Any]] = {
                 },
             }
         )
+    },
+    "overlay-every-replica": {"roles": one(num_replicas=2, pod_overlay=RDMA)},
+    "overlay-every-replica-layout-role": {
+        "roles": one(num_replicas=3, pod_overlay=RDMA),
+        "options": {"layout": "role"},
     },
     "options": {
         "roles": one(),

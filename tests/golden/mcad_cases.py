@@ -20,7 +20,9 @@ _ALIKE = (
     "mounts",
     "ports",
     "secret-env",
+    "env-order",
     "overlay",
+    "overlay-every-replica",
     "app-name",
 )
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+from torchx_pulumi.model.fleet_package import FLEET_COMMANDS, INSTALL_FLEET
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,7 +24,7 @@ else:
 ROOT = Path(__file__).resolve().parents[2]
 COMPONENTS = ROOT / "components"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "fleet" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 INSTALLED = re.compile(r"pip install '?(torchx-pulumi(?:\[[\w,]*\])?)")
 
 
@@ -36,6 +37,13 @@ def test_documented_extras_are_there_and_bring_the_commands_that_follow() -> Non
         if re.search(r"^    torchx (run|status|log)", block, re.MULTILINE):
             assert extras & {"torchx", "nightly"}, f"{found[0]} brings no `torchx`"
             assert "kubernetes" in extras, found[0]
+        if re.search(rf"^(    )?torchx-pulumi ({'|'.join(FLEET_COMMANDS)})\b", block, re.MULTILINE):
+            assert "fleet" in extras, f"{found[0]} brings no command for all apps"
+
+
+@pytest.mark.parametrize("name", ["docs/fleet.md", "docs/controller.md"])
+def test_pages_of_the_fleet_say_how_it_is_installed(name: str) -> None:
+    assert INSTALL_FLEET in (ROOT / name).read_text()
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.project.sources import ROOT, SOURCES, nodes_of
+
 PAGES = sorted(
     [
         *ROOT.glob("*.md"),
@@ -56,12 +57,10 @@ def test_every_page_is_in_the_index_of_its_folder() -> None:
 
 def test_the_product_names_pages_by_their_addresses() -> None:
     """A user of the wheel has no folder `docs`."""
-    modules = [path for folder in ("sdk", "components", "stacks") for path in (ROOT / folder).rglob("*.py")]
     named, paths = set(), []
-    for path in modules:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+    for path in SOURCES:
+        docstrings = {id(node.value) for node in nodes_of(path) if isinstance(node, ast.Expr)}
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
                 paths += [(path.name, found) for found in re.findall(r"docs/[\w-]+\.md", node.value)]
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "page":

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = {"torchx_pulumi": "sdk", "torchx_pulumi_components": "components", "torchx_pulumi_stacks": "stacks"}
+SOURCES = {
+    "torchx_pulumi": "sdk",
+    "torchx_pulumi_components": "components",
+    "torchx_pulumi_stacks": "stacks",
+    "torchx_pulumi_fleet": "fleet",
+}
 MODULES = sorted(
     ".".join(path.relative_to(ROOT / folder).with_suffix("").parts).removesuffix(".__init__")
     for package, folder in SOURCES.items()

@@ -10,15 +10,13 @@ from pathlib import Path
 import grimp
 import pulumi
 
-ROOT = Path(__file__).parents[2]
-SOURCES = [path for name in ("sdk", "components", "stacks") for path in sorted((ROOT / name).rglob("*.py"))]
+from tests.project.sources import ROOT, SOURCES, nodes_of
 
 
 @functools.cache
 def strings_of(path: Path) -> set[str]:
     """Return the string constants of a module."""
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {node.value for node in nodes_of(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 # One module reads checkpoints.
@@ -46,7 +44,7 @@ STATUS_TYPES = {"JobStatus", "ReplicaStatus", "Condition", "replace"}
 @functools.cache
 def calls_of(path: Path) -> list[tuple[str, set[str]]]:
     """Return each call of a module: name of the function, and keywords whose value is not the name `message`."""
-    nodes = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    nodes = (node for node in nodes_of(path) if isinstance(node, ast.Call))
     return [
         (
             ast.unparse(node.func).rpartition(".")[2],
@@ -76,10 +74,9 @@ def test_only_diagnosis_writes_the_messages_of_a_status() -> None:
 
 def test_the_messages_that_a_status_has_are_those_of_diagnosis() -> None:
     for path in SCHEDULERS.glob("*/status.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         assigned = [
             ast.unparse(node.value)
-            for node in ast.walk(tree)
+            for node in nodes_of(path)
             if isinstance(node, ast.Assign) and "message" in ast.unparse(node.targets[0])
         ]
         assert set(assigned) <= {"explain_pod(pod, state)", "explain_row(row, state)", "BEING_DELETED"}
@@ -95,17 +92,13 @@ def test_one_module_reads_exit_codes() -> None:
 
 REGISTRATIONS = {"Stash", "KubernetesObject", "CustomResource", "ProviderResource", "register_outputs"}
 REGISTRATION_MODULE = "components/torchx_pulumi_components/resources.py"
-PLATFORM_MODULES = {
-    "components/torchx_pulumi_components/patched_image.py",
-    "stacks/torchx_pulumi_stacks/platform.py",
-    "stacks/torchx_pulumi_stacks/controller_deployment.py",
-}
-"""Register what jobs need around them, and no run."""
+IMAGE_MODULE = "components/torchx_pulumi_components/patched_image.py"
+"""Registers an image, and no run."""
 
 
 def test_one_module_registers_runs() -> None:
     found = {str(path.relative_to(ROOT)) for path in SOURCES if REGISTRATIONS & {name for name, _ in calls_of(path)}}
-    assert found - PLATFORM_MODULES == {REGISTRATION_MODULE}
+    assert found == {REGISTRATION_MODULE, IMAGE_MODULE}
 
 
 def test_components_and_apps_register_through_the_same_functions() -> None:
@@ -117,13 +110,14 @@ def test_components_and_apps_register_through_the_same_functions() -> None:
 # One module uses of Pulumi's SDK what its releases do not promise (docs/decisions/0022).
 
 PULUMI_MODULE = "components/torchx_pulumi_components/pulumi_runtime.py"
+PIECES_MODULE = "sdk/torchx_pulumi/model/pulumi_pieces.py"  # names them
 RESOURCE_STATE = {"_aliases", "_childResources", "_data", "_protect", "_provider", "_providers", "_transformations"}
 """Attributes of resources and Outputs."""
 
 
 def private_uses_of_pulumi(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         names = []
         if isinstance(node, ast.Import):
             names = [each.name for each in node.names]
@@ -143,7 +137,7 @@ def private_uses_of_pulumi(path: Path) -> set[str]:
 
 def test_one_module_uses_what_pulumi_does_not_promise() -> None:
     found = {str(path.relative_to(ROOT)): private_uses_of_pulumi(path) for path in SOURCES}
-    assert {path for path, uses in found.items() if uses} == {PULUMI_MODULE}, found
+    assert {path for path, uses in found.items() if uses} == {PULUMI_MODULE, PIECES_MODULE}, found
 
 
 # Only schedulers/volcano names the groups, kinds, fields and phases of Volcano, and only schedulers/appwrapper those of
@@ -178,14 +172,12 @@ SCHEDULER_IMPORTS = {
     # Options that are fields of frozen identities, and of the arguments of public components.
     "runs/identity_fields.py": {"options"},
     "components/torchx_pulumi_components/": {"options"},
-    # The platform program creates Volcano queues.
-    "stacks/torchx_pulumi_stacks/platform.py": {"objects"},
 }
 """Part of a path to the modules of scheduler packages that it may import."""
 
 
 def allowed_in(path: Path, table: dict[str, set[str]]) -> set[str]:
-    """Return what a table allows a module."""
+    """Return the names that a table allows a module."""
     return {item for part, items in table.items() if part in path.as_posix() for item in items}
 
 
@@ -206,7 +198,7 @@ def test_only_the_registry_leads_to_the_packages_of_schedulers() -> None:
     for path in SOURCES:
         if "/schedulers/volcano/" in path.as_posix() or "/schedulers/appwrapper/" in path.as_posix():
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module == "torchx_pulumi.schedulers":
                 modules = [f"{node.module}.{one.name}" for one in node.names]
@@ -224,7 +216,7 @@ def test_no_module_decides_by_the_name_of_a_scheduler() -> None:
         (path.relative_to(ROOT).as_posix(), node.lineno)
         for path in SOURCES
         if "/schedulers/volcano/" not in path.as_posix() and "/schedulers/appwrapper/" not in path.as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.Compare)
         for value in [node.left, *node.comparators]
         if isinstance(value, ast.Constant) and value.value in ("volcano", "mcad")
@@ -241,7 +233,7 @@ def test_no_typed_value_is_a_sentinel() -> None:
     found = [
         (path.relative_to(ROOT).as_posix(), node.lineno)
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         for value in (
             [one.value for one in node.keywords]
             if isinstance(node, ast.Call)
@@ -266,7 +258,7 @@ def test_no_two_classes_have_one_name() -> None:
     names = [
         node.name
         for path in SOURCES
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in nodes_of(path)[0].body  # type: ignore[attr-defined]
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert sorted(names) == sorted([*set(names), *COMPONENT_NAMES])
@@ -283,7 +275,7 @@ READERS_OF_RUNS = {"StackState", "MarkedPlan", "_ArchivedLog", "_AppLog", "_Shar
 
 def fields_of_classes(path: Path) -> dict[str, list[str]]:
     """Return the annotations of the fields of each class of a module."""
-    classes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
     return {
         node.name: [ast.unparse(item.annotation) for item in node.body if isinstance(item, ast.AnnAssign)]
         for node in classes
@@ -307,7 +299,9 @@ def test_few_types_hold_a_run() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    graph = grimp.build_graph("torchx_pulumi", "torchx_pulumi_components", "torchx_pulumi_stacks", cache_dir=None)
+    graph = grimp.build_graph(
+        "torchx_pulumi", "torchx_pulumi_components", "torchx_pulumi_stacks", "torchx_pulumi_fleet", cache_dir=None
+    )
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(imports) > 300
     TopologicalSorter(imports).prepare()  # names the modules of a circle in its error

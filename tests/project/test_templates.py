@@ -18,8 +18,10 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "components" / "schema.json").read_text())
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+PACKAGE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+VERSION = PACKAGE["version"]
 TEMPLATES = sorted((ROOT / "templates").iterdir())
+OPERATOR_EXAMPLES = [ROOT / "examples" / name for name in ("controller", "platform")]
 
 
 def project(template: Path) -> dict[str, Any]:
@@ -36,10 +38,14 @@ def test_a_template_is_one_of_pulumi(template: Path) -> None:
         assert isinstance(each.get("default", ""), str), f"{key}: the CLI takes texts only"
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
-def test_a_template_names_the_package_of_this_version(template: Path) -> None:
+@pytest.mark.parametrize("template", [*TEMPLATES, *OPERATOR_EXAMPLES], ids=lambda path: path.name)
+def test_a_template_names_the_package_of_this_version_or_what_that_needs(template: Path) -> None:
     if (template / "requirements.txt").exists():
-        assert Requirement((template / "requirements.txt").read_text().strip()).specifier.contains(VERSION)
+        needed = Requirement((template / "requirements.txt").read_text().strip())
+        if needed.name == PACKAGE["name"]:
+            assert needed.specifier.contains(VERSION)
+        else:
+            assert needed in [Requirement(line) for line in PACKAGE["dependencies"]]
     else:
         source = SCHEMA["pluginDownloadURL"].removeprefix("git://")
         assert project(template)["packages"] == {"torchx": f"{source}@{VERSION}"}

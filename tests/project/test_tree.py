@@ -7,7 +7,13 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ["sdk/torchx_pulumi", "components/torchx_pulumi_components", "stacks/torchx_pulumi_stacks", "tools"]
+PACKAGES = [
+    "sdk/torchx_pulumi",
+    "components/torchx_pulumi_components",
+    "stacks/torchx_pulumi_stacks",
+    "fleet/torchx_pulumi_fleet",
+    "tools",
+]
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
@@ -27,6 +33,13 @@ def test_the_environments_hold_both_releases_of_urllib3() -> None:
     assert {"tests/unit/kube/test_connections.py", "tests/unit/images/test_registry.py"} <= set(nightly.split())
 
 
+def test_git_ignores_the_environment_that_a_package_of_a_clone_gets() -> None:
+    """`pulumi package add ./components` makes it in the folder of the plugin."""
+    made = [f"components/{name}" for name in ("bin/python", "lib/python3.11/site.py", "lib64", "pyvenv.cfg")]
+    ran = subprocess.run(["git", "check-ignore", *made], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert ran.stdout.split() == made
+
+
 def test_modules_have_telling_names() -> None:
     vague = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
     assert not [path for path in MODULES if path.stem in vague]
@@ -35,6 +48,13 @@ def test_modules_have_telling_names() -> None:
 def test_every_module_says_what_lives_in_it() -> None:
     silent = [path for path in MODULES if path.read_text().strip() and not path.read_text().lstrip().startswith('"""')]
     assert not silent
+
+
+def test_docstrings_begin_with_what_a_function_does() -> None:
+    """`Return what ...` says in a clause what a noun says."""
+    mute = re.compile(r'"""Return what\b')
+    found = [path for path in tracked_files() if path.suffix == ".py" and mute.search(path.read_text(encoding="utf-8"))]
+    assert found == [Path(__file__)]
 
 
 def test_no_file_names_a_path_of_a_machine() -> None:

@@ -8,7 +8,7 @@ from tests.doc_blocks import ROOT
 
 SOURCES = "\n".join(
     re.sub(r'"\s*\n\s*f?"', "", path.read_text())
-    for folder in ("sdk", "components", "stacks")
+    for folder in ("sdk", "components", "stacks", "fleet")
     for path in (ROOT / folder).rglob("*.py")
 )
 

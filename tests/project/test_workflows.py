@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from tools.release import CORE, FLEET
 
 WORKFLOWS = sorted((Path(__file__).resolve().parents[2] / ".github" / "workflows").glob("*.yml"))
 
@@ -28,7 +31,8 @@ def test_a_job_writes_only_what_it_is_made_for(path: Path) -> None:
         name: {scope for scope, access in job.get("permissions", {}).items() if access == "write"}
         for name, job in workflow["jobs"].items()
     }
-    wanted = {"publish": {"id-token"}, "page": {"contents"}, "site": {"pages", "id-token"}}
+    wanted = {"page": {"contents"}, "site": {"pages", "id-token"}}
+    wanted |= {"publish": {"id-token"}, "publish-fleet": {"id-token"}}
     assert {name: scopes for name, scopes in writing.items() if scopes} == (wanted if path.stem == "release" else {})
 
 
@@ -37,7 +41,28 @@ def test_a_release_is_tested_and_checked_before_it_is_published() -> None:
     assert jobs["tests"] == {"uses": "./.github/workflows/tests.yml"}
     assert "workflow_call" in workflow("tests")[True]  # YAML 1.1 reads the key `on` so
     assert jobs["publish"]["needs"] == ["tests", "check"]
-    assert jobs["page"]["needs"] == jobs["site"]["needs"] == "publish"
+    assert jobs["publish-fleet"]["needs"] == "publish"
+    assert jobs["page"]["needs"] == jobs["site"]["needs"] == "publish-fleet"
+
+
+def test_each_package_has_a_trusted_publisher_and_files_of_its_own() -> None:
+    jobs = workflow("release")["jobs"]
+    kept = {
+        step["with"]["name"]: step["with"]["path"].split()
+        for step in jobs["check"]["steps"]
+        if step.get("uses", "").startswith("actions/upload-artifact@")
+    }
+    published = {}
+    for name in ("publish", "publish-fleet"):
+        download, publish = jobs[name]["steps"]
+        assert publish["uses"].startswith("pypa/gh-action-pypi-publish@")
+        published[jobs[name]["environment"]] = kept[download["with"]["name"]]
+    assert published == {
+        environment: [f"dist/{made.stem}-*.whl", f"dist/{made.stem}-*.tar.gz"]
+        for environment, made in (("package-index", CORE), ("package-index-fleet", FLEET))
+    }
+    (download, _) = jobs["page"]["steps"]
+    assert [name for name in kept if not fnmatch(name, download["with"]["pattern"])] == []
 
 
 def test_a_tag_that_is_not_on_main_is_refused(tmp_path: Path) -> None:

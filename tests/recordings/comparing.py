@@ -52,7 +52,7 @@ def _same(found: Any, expected: Any) -> bool:
 
 
 def by_urn(registered: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what of registrations an existing run must keep, by URN.
+    """Return the parts of registrations that an existing run must keep, by URN.
 
     Not the specs, which golden files have; not what was observed, nor the order in which things are made; not the
     version of TorchX, which is no part of an identity.

@@ -31,16 +31,15 @@ from torchx_pulumi.runs.observation import read_noted, write_noted
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.stack_state.backend import own_backend
-from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi.torchx_adapter.app_json import write_app
+from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob, make_request
 from torchx_pulumi.torchx_adapter.launch import prepare_app
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.prerendered import register_app
 from torchx_pulumi_stacks.engine.work_dir import WorkDir, place_key
 
+from tests.fakes import FakeCluster
 from tests.recordings.engine import UID, run_program
 from tests.recordings.jobs import ProgramJob, TorchxJob
 from tests.unit.torchx_adapter.run_options import run_options
@@ -198,14 +197,14 @@ def environment(user: str) -> Iterator[Path]:
 
 
 def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
-    """Return what a launch by `torchx run` makes up to the engine: request, entry, order, and files by path."""
+    """Launch as `torchx run` does up to the engine: return request, entry, order, and files by path."""
     config = run_options(job.scheduler).resolve(dict(job.config))
     app = app_of(job)
     request = make_request(app, config, job.scheduler, job.session)
     assert request.plan is not None
     # The id is random in earnest.
     plan = plan_job(request.plan.spec, request.plan.options, job.app_id)
-    request = PulumiJob(request.images_to_push, render_plan(plan), plan=plan, app=write_app(app), config=config)
+    request = PulumiJob(request.images_to_push, render_plan(plan), plan=plan, app=app, config=config)
     cluster = FakeCluster(needed())
     index = RunIndex(folder / "runs")
     context = AdapterContext(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
@@ -254,7 +253,7 @@ def observation_of(entry: RunEntry) -> Any:
 
 
 def register(order: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what the engine's program registers of an order as it was written down."""
+    """Return the registrations of the engine's program for an order as it was written down."""
     run = RegistrationPlan(**copy.deepcopy(dict(order)))
     place = run.entry["place"]
     made = run_program(lambda: register_app(run), state={}, project=place["project"], stack=place["stack"])

@@ -9,12 +9,12 @@ import pytest
 from torchx import specs
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.schedulers import register, registry
-from torchx_pulumi.testing import KNOWN, FakeCluster
-from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
+from tests.fakes import KNOWN, FakeCluster, FakeDriver
 from tests.third_scheduler.indexed_job.manifests import JOB
+from tests.unit.logs.scripted import FastClock
 
 NAMESPACE = "default"
 
@@ -40,7 +40,7 @@ class World:
     def __init__(self) -> None:
         self.cluster = FakeCluster(served=[*KNOWN, JOB])
         self.driver = FakeDriver(self.cluster)
-        context = AdapterContext(make_driver=lambda: self.driver, connect=lambda *_: self.cluster)
+        context = AdapterContext(make_driver=lambda: self.driver, connect=lambda *_: self.cluster, clock=FastClock())
         self.scheduler = PulumiScheduler("indexed_job", "torchx", context)
 
     def launch(self, given: Any = None, **options: Any) -> str:

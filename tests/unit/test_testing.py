@@ -1,12 +1,16 @@
-"""The fake cluster, beyond the contract that it shares with the real one."""
+"""The cluster for unit tests of programs, beyond the contract that it shares with the real one."""
 
 from __future__ import annotations
+
+import re
+from typing import Any
 
 import pytest
 from torchx_pulumi.kube import Reader, kinds
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.testing import FakeCluster
+
+from tests.fakes import FakeCluster
 
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}
 
@@ -41,3 +45,17 @@ def test_a_removed_object_is_absent() -> None:
     cluster = FakeCluster([SPACE])
     cluster.remove(kinds.NAMESPACE, None, "a")
     assert cluster.get(kinds.NAMESPACE, None, "a") is None
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        ({"apiVersion": "v1", "kind": "Pod"}, "a text at metadata.name; found the fields apiVersion, kind"),
+        ({"metadata": {"name": 3}}, "a text at apiVersion and kind and metadata.name; found the fields metadata"),
+        ([SPACE], "apiVersion and kind and metadata.name; found [{"),
+        (None, "apiVersion and kind and metadata.name; found None"),
+    ],
+)
+def test_an_object_without_what_names_it_is_refused(manifest: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        FakeCluster([manifest])

@@ -51,7 +51,7 @@ def ensure(names: Iterable[str]) -> dict[str, Path]:
 
 
 def pulumi_environment(*, languages: Iterable[str] = ("python",)) -> dict[str, str]:
-    """Return what a `pulumi` process needs in its environment, to be laid over the caller's own.
+    """Return the variables that a `pulumi` process needs, to be laid over the caller's own.
 
     Args:
         languages: Languages of the programs it will run: `python`, `yaml`, `nodejs`, `go`.

@@ -21,6 +21,9 @@ from tools.bootstrap.part import DebianSource, GoSource, Part
 RECIPE: Final = "1"
 """Raised when the way of building changes what comes out."""
 
+DEBIAN_RECIPE: Final = "2"
+"""Raised when the way of unpacking Debian packages changes what comes out."""
+
 
 def default_cache() -> Path:
     """Return the project's cache folder: `$XDG_CACHE_HOME/torchx-pulumi`, or the same below `~/.cache`."""
@@ -36,7 +39,7 @@ def machine() -> str:
 
 
 def distribution() -> str:
-    """Return what a Debian part is made for, for example `debian-12`; `unknown` where the system does not say."""
+    """Return the system of a Debian part, for example `debian-12`; `unknown` where the system does not say."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:
@@ -65,9 +68,7 @@ def part_key(part: Part) -> str:
         for path in _go_inputs(part.source):
             digest.update(f"\0{path.relative_to(part.source.folder)}\0".encode() + path.read_bytes())
     elif isinstance(part.source, DebianSource):
-        digest.update(repr((distribution(), part.source.packages, part.source.links)).encode())
-        if part.source.self_contained:
-            digest.update(b"\0self-contained")
+        digest.update(repr((DEBIAN_RECIPE, distribution(), part.source)).encode())
     else:
         digest.update(repr(part.source).encode())
     return digest.hexdigest()[:8]

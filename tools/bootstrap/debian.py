@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -18,7 +18,13 @@ from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.part import DebianLink, DebianSource, Part
 from tools.bootstrap.running import run
 
+ESSENTIAL: Final = "?essential"
+"""What every machine with apt has, as a pattern of apt: the packages that cannot be removed, apt, and what they need,
+with the C library and its loader. Nothing else that is installed counts: it may be another version, or a part of it."""
+
 _FILE_NAME: Final = re.compile(r"^'[^']+' (?P<name>[^_ ]+)_(?P<version>[^_ ]+)_[^_ ]+\.deb ", re.MULTILINE)
+
+_INSTALLED: Final = "Package: {name}\nStatus: install ok installed\nArchitecture: all\nVersion: 9999\n\n"
 
 
 def parse_packages(printed: str) -> list[str]:
@@ -35,11 +41,14 @@ class DebianPackages:
 
     def __init__(self, lists: Path) -> None:
         self._lists = lists
+        # A cache file that goes with another list of installed packages is of no use to the machine's own apt.
         self._options = ["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root", "-o", "Dpkg::Use-Pty=0"]
+        self._options += ["-o", "Dir::Cache::pkgcache="]
+        self._essential: list[str] = []
         self._updated = False
 
     def unpack(self, part: Part, source: DebianSource, folder: Path, tick: Callable[[], None]) -> None:
-        """Unpack the part's packages, and what they need and the machine lacks, into `folder/root`; link `folder/bin`.
+        """Unpack the part's packages, and what they need beyond `ESSENTIAL`, into `folder/root`; link `folder/bin`.
 
         Raises:
             BootstrapError: This is no Debian, or a package cannot be downloaded.
@@ -74,22 +83,27 @@ class DebianPackages:
             self._try_download(part, source, archives, tick)
 
     def _try_download(self, part: Part, source: DebianSource, archives: Path, tick: Callable[[], None]) -> None:
-        # Without a list of what is installed, apt names all that the packages need.
-        installed = ["-o", "Dir::State::status=/dev/null"] if source.self_contained else []
-        words = ["install", "--reinstall", "--no-install-recommends", "--print-uris", "--yes"]
-        wanted = parse_packages(
-            self._apt(
-                [*installed, *words, *source.packages],
-                what=f"looking for the Debian packages of {part.name}",
-                tick=tick,
-            )
-        )
-        if not wanted:
+        # In place of the list of what is installed: nothing, or what no program of the part uses.
+        status = archives / "status"
+        status.write_text("".join(_INSTALLED.format(name=name) for name in source.unused))
+        options = ["-o", f"Dir::State::status={status}"]
+        needed = self._needed(options, source.packages, f"looking for the Debian packages of {part.name}", tick)
+        if not needed:
             raise BootstrapError(
                 f"{part.name}: apt-get names no file for {' '.join(source.packages)}; next: apt-get update"
             )
+        if not source.self_contained:
+            if not self._essential:
+                self._essential = self._needed(options, [ESSENTIAL], "looking for the essential packages", tick)
+            needed = [package for package in needed if package not in self._essential]
         what = f"downloading the Debian packages of {part.name}"
-        self._apt(["download", "--quiet", *wanted], what=what, folder=archives, tick=tick)
+        self._apt([*options, "download", "--quiet", *needed], what=what, folder=archives, tick=tick)
+
+    def _needed(
+        self, options: Sequence[str], packages: Sequence[str], what: str, tick: Callable[[], None]
+    ) -> list[str]:
+        words = ["install", "--no-install-recommends", "--print-uris", "--yes"]
+        return parse_packages(self._apt([*options, *words, *packages], what=what, tick=tick))
 
     def _update(self, tick: Callable[[], None]) -> None:
         (self._lists / "lists" / "partial").mkdir(parents=True, exist_ok=True)
@@ -101,6 +115,7 @@ class DebianPackages:
             f"Dir::Cache={self._lists / 'cache'}",
         ]
         self._apt(["update"], what="updating the Debian package lists", tick=tick)
+        self._essential = []
         self._updated = True
 
     def _apt(self, words: list[str], *, what: str, tick: Callable[[], None], folder: Path | None = None) -> str:
@@ -128,17 +143,28 @@ def link_program(link: DebianLink, folder: Path) -> None:
 
 
 def _resolved(value: str, root: Path) -> str:
-    """Turn `{root}/a/*-b` into `$root/a/x-b`; what stands outside the tree stays."""
+    """Turn each `{root}/a/*-b` in a list of folders into `$root/a/x-b`, if it is there; what is elsewhere stays."""
     marker = "{root}/"
-    if "*" not in value:
-        return value.replace("{root}", "$root")
-    return f"$root/{_only(value.removeprefix(marker), root)}"
+    folders: list[str] = []
+    for folder in value.split(":"):
+        if folder.startswith(marker):
+            found = sorted(root.glob(folder.removeprefix(marker)))
+            folders += [f"$root/{path.relative_to(root)}" for path in found]
+        else:
+            folders.append(folder)
+    if not folders:
+        raise _nothing_at(value)
+    return ":".join(folders)
 
 
 def _only(pattern: str, root: Path) -> str:
     found = sorted(root.glob(pattern))
     if not found:
-        raise BootstrapError(
-            f"the unpacked packages hold no {pattern}; next: report this, with the name of the distribution"
-        )
+        raise _nothing_at(pattern)
     return str(found[0].relative_to(root))
+
+
+def _nothing_at(pattern: str) -> BootstrapError:
+    return BootstrapError(
+        f"the unpacked packages hold no {pattern}; next: report this, with the name of the distribution"
+    )

@@ -6,26 +6,20 @@ from typing import Final
 
 from tools.bootstrap.part import DebianLink, DebianSource, Installed, Part
 
+_LIBRARIES: Final = "{root}/usr/lib/*-linux-gnu:{root}/lib/*-linux-gnu"
+
 
 def _iptables(name: str) -> DebianLink:
     return DebianLink(
         executable=name,
         path="usr/sbin/xtables-nft-multi",
         variables=(
-            ("LD_LIBRARY_PATH", "{root}/usr/lib/*-linux-gnu"),
+            ("LD_LIBRARY_PATH", _LIBRARIES),
             ("XTABLES_LIBDIR", "{root}/usr/lib/*-linux-gnu/xtables"),
         ),
         arguments=(name,),
     )
 
-
-# Folders that are not there do no harm: which libraries come along depends on what the machine has.
-_LIBRARIES: Final = ":".join(f"{{root}}/usr/lib/{machine}-linux-gnu" for machine in ("x86_64", "aarch64"))
-_CHROMIUM_LIBRARIES: Final = ":".join(
-    f"{{root}}/usr/lib/{machine}-linux-gnu{folder}"
-    for machine in ("x86_64", "aarch64")
-    for folder in ("", "/pulseaudio")
-)
 
 DEBIAN_PARTS: Final[tuple[Part, ...]] = (
     Part(
@@ -92,7 +86,7 @@ DEBIAN_PARTS: Final[tuple[Part, ...]] = (
                 DebianLink(
                     executable="dockerd",
                     path="usr/sbin/dockerd",
-                    variables=(("LD_LIBRARY_PATH", "{root}/usr/lib/*-linux-gnu"),),
+                    variables=(("LD_LIBRARY_PATH", _LIBRARIES),),
                 ),
             ),
         ),
@@ -108,7 +102,11 @@ DEBIAN_PARTS: Final[tuple[Part, ...]] = (
                 DebianLink(
                     executable="debootstrap",
                     path="usr/sbin/debootstrap",
-                    variables=(("DEBOOTSTRAP_DIR", "{root}/usr/share/debootstrap"), ("PATH", "{root}/usr/bin:$PATH")),
+                    variables=(
+                        ("DEBOOTSTRAP_DIR", "{root}/usr/share/debootstrap"),
+                        ("PATH", "{root}/usr/bin:$PATH"),
+                        ("LD_LIBRARY_PATH", _LIBRARIES),
+                    ),
                 ),
             ),
         ),
@@ -157,11 +155,17 @@ DEBIAN_PARTS: Final[tuple[Part, ...]] = (
         expected_s=20,
         source=DebianSource(
             packages=("chromium-headless-shell",),
+            unused=("x11-utils", "xdg-utils"),
             links=(
                 DebianLink(
                     executable="chromium-headless-shell",
                     path="usr/lib/chromium/chromium-headless-shell",
-                    variables=(("LD_LIBRARY_PATH", _CHROMIUM_LIBRARIES),),
+                    variables=(
+                        ("LD_LIBRARY_PATH", f"{_LIBRARIES}:{{root}}/usr/lib/*-linux-gnu/pulseaudio"),
+                        # Without a font pages have no text. Fonts of the machine are found as well.
+                        ("FONTCONFIG_PATH", "{root}/etc/fonts"),
+                        ("XDG_DATA_HOME", "{root}/usr/share"),
+                    ),
                 ),
             ),
         ),

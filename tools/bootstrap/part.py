@@ -74,7 +74,8 @@ class DebianLink:
     path: str
     """Path in the unpacked tree; `*` may stand for the machine's name."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Environment the program needs because it is not installed; `{root}` is the unpacked tree. Empty: a plain link."""
+    """Environment the program needs because it is not installed: one path, or several with colons between them. Those
+    below `{root}`, the unpacked tree, count if they are there. Empty: a plain link."""
     arguments: tuple[str, ...] = ()
     """Put before the caller's arguments; only together with `variables`."""
 
@@ -84,11 +85,13 @@ class DebianSource:
     """A part that is unpacked from Debian packages, without installing them."""
 
     packages: tuple[str, ...]
-    """Names of the packages. What they depend on comes along where the machine does not have it."""
+    """Names of the packages. What they depend on comes along, except for what every machine with apt has."""
     links: tuple[DebianLink, ...]
     """Executables to offer."""
+    unused: tuple[str, ...] = ()
+    """Dependencies that the executables never use. They stay away, with all that only they need."""
     self_contained: bool = False
-    """True: what the machine has comes along as well, so that the tree can be the root of an image."""
+    """True: what every machine has comes along as well, so that the tree can be the root of an image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

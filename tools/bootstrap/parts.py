@@ -269,6 +269,7 @@ PARTS: Final[tuple[Part, ...]] = (
         ),
     ),
     _kubernetes("kubelet", 30),
+    _kubernetes("kube-scheduler", 15),
     Part(
         name="kwok",
         version=VERSIONS["kwok"].tested,
@@ -287,7 +288,7 @@ PARTS: Final[tuple[Part, ...]] = (
         source=GoSource(
             folder=GO_FAMILIES / "scheduler-plugins",
             module="sigs.k8s.io/scheduler-plugins",
-            targets=(GoTarget(executable="kube-scheduler", package="sigs.k8s.io/scheduler-plugins/cmd/scheduler"),),
+            targets=(GoTarget(executable="coscheduler", package="sigs.k8s.io/scheduler-plugins/cmd/scheduler"),),
             files=(
                 ModuleFile(
                     module="sigs.k8s.io/scheduler-plugins", pattern="config/crd/bases/*_podgroups.yaml", to="share/crd"

@@ -72,16 +72,15 @@ def run(find_target: Callable[[], Target], wishes: Wishes) -> None:
     Raises:
         DemoError: The job or a step failed; it has been cleaned up.
     """
-    say("tools: Pulumi, its Python host, the Kubernetes provider")
-    tools = pulumi_environment()
     target = find_target()
-    pulumi = PulumiCli(demo_folder(), tools, target.kubeconfig)
+    pulumi = PulumiCli(demo_folder(), pulumi_environment(), target.kubeconfig)
     if pulumi.exists:
         say("an earlier demo was left running: clearing it first")
         clear(pulumi)
     ended: list[str] = []
     with cleaned_up(pulumi, target, keep=wishes.keep):
         for job in target.jobs:
+            job.prepare()
             status = launch_and_follow(pulumi.of(job.stack), target, wishes, job, shows_outputs=not ended)
             ended.append(f"{job.scheduler} {status.state.value}")
     if wishes.keep:

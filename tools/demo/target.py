@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +29,8 @@ class Job:
     scheduler: str
     options: Mapping[str, Any]
     """Run options of the job."""
+    prepare: Callable[[], Any] = lambda: None
+    """Gives the cluster what this job needs beside the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +60,14 @@ def local_target() -> Target:
         DemoError: This machine cannot run containers.
     """
     from tools import images
+    from tools.bootstrap import pulumi_environment
     from tools.local_cluster import Cluster
 
-    say("local cluster: etcd, API server, Volcano with webhooks, MCAD, one real node, registry, DNS")
-    cluster = Cluster.up(CLUSTER_NAME, real_node=True, images=("busybox", "pytorch"))
+    with made_meanwhile("pytorch"):
+        say("tools: Pulumi, its Python host, the Kubernetes provider; meanwhile an image with PyTorch")
+        pulumi_environment()
+        say("local cluster: etcd, API server, Volcano with webhooks, one real node, registry, DNS")
+        cluster = Cluster.up(CLUSTER_NAME, kwok_nodes=0, images=("busybox", "pytorch"), features=("volcano",))
     if "pytorch" not in cluster.images or not cluster.registry:
         why = cluster.status().get("why_no_real_node") or "it has no registry"
         cluster.down()
@@ -68,16 +79,46 @@ def local_target() -> Target:
     script = ROOT / "examples" / "ddp" / "my-train.py"
     digest = images.add_layer(cluster.images["pytorch"], {SCRIPT: script}, image)
     say(f"image {image}: PyTorch and {script.relative_to(ROOT)} ({digest[:19]})")
+
+    def add_mcad() -> None:
+        say("local cluster: MCAD, and the default scheduler, which binds its pods")
+        Cluster.up(CLUSTER_NAME, kwok_nodes=0, features=("volcano", "mcad"))
+
     return Target(
         image=image,
         jobs=(
             Job(stack=STACK, scheduler="volcano", options={"queue": "default", "namespace": "torchx-demo"}),
-            Job(stack=MCAD_STACK, scheduler="mcad", options={"namespace": "torchx-demo-mcad"}),
+            # What is shown first waits for nothing that only this one needs.
+            Job(stack=MCAD_STACK, scheduler="mcad", options={"namespace": "torchx-demo-mcad"}, prepare=add_mcad),
         ),
         create_namespace=True,
         kubeconfig=cluster.kubeconfig,
         local=cluster,
     )
+
+
+@contextmanager
+def made_meanwhile(image: str) -> Iterator[None]:
+    """Make an image in a process of its own, beside what the block builds; who needs the image waits for it.
+
+    One core unpacks Debian packages, and Go leaves one free now and then. If it fails, who needs the image tries again,
+    and says why.
+    """
+    command = [sys.executable, "-m", "tools.images", image]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
 
 
 def current_target(image: str | None, namespace: str, queue: str) -> Target:

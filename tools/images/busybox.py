@@ -20,7 +20,7 @@ _PAUSE: Final = "trap 'exit 0' TERM INT; while :; do sleep 2147483647 & wait $!;
 
 
 def key() -> str:
-    """Return what determines the images."""
+    """Return the inputs that determine the images."""
     return f"{_program().stat().st_size} {_FILES} {_PAUSE} {_commands()}"
 
 

@@ -115,6 +115,6 @@ def _kept(tree: Path, left_out: Iterable[str]) -> Iterator[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return what the installation may see: nothing of the caller's Python or locale, but its proxies."""
+    """Return the environment of the installation: nothing of the caller's Python or locale, but its proxies."""
     kept = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
     return {**kept, "PATH": _PATH, "HOME": "/", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}

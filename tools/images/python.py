@@ -21,7 +21,7 @@ LEFT_OUT: Final = (
 
 
 def key() -> str:
-    """Return what determines the image."""
+    """Return the inputs that determine the image."""
     return f"{busybox.key()} {_root().parent.name} {LEFT_OUT}"
 
 

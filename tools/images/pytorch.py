@@ -36,7 +36,7 @@ _BROKEN: Final = re.compile(r"^( +)for s in Std:\n +if s == v:\n +return s\n", r
 
 
 def key() -> str:
-    """Return what determines the image."""
+    """Return the inputs that determine the image."""
     return f"{RELEASE} {PACKAGES} {LEFT_OUT} {_BROKEN.pattern}"
 
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pulumi/pulumi/sdk/v3/go/common/util/logging"
 	"github.com/pulumi/pulumi/sdk/v3/go/common/util/rpcutil"
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
 	"google.golang.org/grpc"
@@ -46,6 +47,12 @@ func run() error {
 		fmt.Println(version)
 		return nil
 	}
+	// The engine hands its own verbosity down with --logflow. The SDK of provider
+	// 4.33 logs to stderr, and knows of no other receiver.
+	if err := os.Unsetenv("PULUMI_LOG_OTLP_ENDPOINT"); err != nil {
+		return fmt.Errorf("choosing where to log: %w", err)
+	}
+	logging.InitLogging(false, 0, false)
 	if flag.NArg() > 1 {
 		return errors.New("expected at most one argument: the engine's address")
 	}

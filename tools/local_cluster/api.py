@@ -71,7 +71,7 @@ class Api:
         return answered if isinstance(answered, dict) else {"text": answered}
 
     def get(self, path: str) -> Json | None:
-        """Return what is at `path`. None: nothing is."""
+        """Return the object at `path`. None: there is none."""
         try:
             return self.request("GET", path)
         except ApiError as error:

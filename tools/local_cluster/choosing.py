@@ -57,6 +57,15 @@ def choose(
     return settings
 
 
+def parts_for(features: Iterable[str]) -> dict[str, str]:
+    """Return the folders of the parts that features take.
+
+    Raises:
+        LocalClusterError: one cannot be had.
+    """
+    return _get(parts_of(features))
+
+
 def _get(names: Iterable[str]) -> dict[str, str]:
     try:
         return {name: str(folder) for name, folder in ensure(list(names)).items()}

@@ -16,7 +16,7 @@ from tools.local_cluster.certificates import create_credentials
 from tools.local_cluster.components import components, units
 from tools.local_cluster.control_plane import write_kubeconfig
 from tools.local_cluster.errors import LocalClusterError
-from tools.local_cluster.features import DEFAULT, chosen
+from tools.local_cluster.features import DEFAULT, chosen, grown
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.locking import cluster_lock
 from tools.local_cluster.progress import Progress
@@ -45,7 +45,7 @@ class Cluster:
         features: Iterable[str] = DEFAULT,
         progress: Progress | None = None,
     ) -> Cluster:
-        """Bring a cluster up; one that runs is left as it is, but for images it lacks.
+        """Bring a cluster up; one that runs is left as it is, but for features and images it lacks.
 
         Args:
             name: which cluster.
@@ -56,7 +56,8 @@ class Cluster:
             progress: where to tell what is going on; stderr by default.
 
         Raises:
-            LocalClusterError: it did not come up, and nothing is left of it; or one that runs cannot get an image.
+            LocalClusterError: it did not come up, and nothing is left of it; or one that runs cannot get a feature
+                or an image.
         """
         tell, layout, wanted, having = progress or Progress(), Layout.of(name), list(images), chosen(features)
         with cluster_lock(layout, tell):
@@ -64,6 +65,7 @@ class Cluster:
             if found is None:
                 return _create(layout, real_node, kwok_nodes, having, wanted, tell)
             tell.say(f"cluster {name!r} is running")
+            found = _add_features(found, having, tell)
             _tell_differences(found.settings, real_node, kwok_nodes, having, tell)
             return _add_images(found, wanted, tell)
 
@@ -175,6 +177,25 @@ def _place_images(layout: Layout, settings: Settings, names: Iterable[str]) -> S
     return dataclasses.replace(settings, images=placed)
 
 
+def _add_features(cluster: Cluster, features: tuple[str, ...], tell: Progress) -> Cluster:
+    from tools.local_cluster.choosing import parts_for
+
+    layout, before = cluster.layout, cluster.settings
+    wanted = grown(before.features, features)
+    if wanted is None or wanted == before.features:
+        return cluster
+    settings = dataclasses.replace(before, features=wanted, parts={**before.parts, **parts_for(wanted)})
+    ready = {unit.name for unit in units(layout, before)} - {"custom-resources"}
+    tell.say(f"adding {', '.join(sorted(set(wanted) - set(before.features)))} to cluster {layout.name!r}")
+    try:
+        Startup(layout, units(layout, settings), ready=ready).run(tell.waiting)
+    except BaseException:
+        leftovers.end_others(layout, ready)
+        raise
+    settings.save(layout)
+    return dataclasses.replace(cluster, settings=settings)
+
+
 def _add_images(cluster: Cluster, names: list[str], tell: Progress) -> Cluster:
     missing = [name for name in names if name not in cluster.settings.images]
     if not missing:
@@ -194,6 +215,6 @@ def _tell_differences(
         tell.say(f"  it has no real node: {settings.why_no_real_node}")
     if kwok_nodes != settings.kwok_nodes:
         tell.say(f"  it has {settings.kwok_nodes} fake nodes, not {kwok_nodes}: take it down first to change that")
-    if features != settings.features:
+    if not set(features) <= set(settings.features):
         have, want = ", ".join(settings.features) or "none", ", ".join(features) or "none"
         tell.say(f"  it has the features {have}, not {want}: take it down first to change that")

@@ -7,8 +7,8 @@ from typing import Final
 
 from tools.local_cluster.app_wrappers import app_wrapper_operator, mcad
 from tools.local_cluster.control_plane import control_plane
-from tools.local_cluster.coscheduling import coscheduling
 from tools.local_cluster.custom_resources import custom_resources
+from tools.local_cluster.default_scheduler import default_scheduler
 from tools.local_cluster.dns import dns
 from tools.local_cluster.fake_nodes import fake_nodes
 from tools.local_cluster.kubernetes_service import kubernetes_service
@@ -23,7 +23,7 @@ FAMILIES: Final[tuple[Callable[[Layout, Settings], Iterable[Unit]], ...]] = (
     control_plane,
     custom_resources,
     volcano,
-    coscheduling,
+    default_scheduler,
     mcad,
     app_wrapper_operator,
     fake_nodes,

@@ -12,19 +12,21 @@ FEATURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         # Gangs from Volcano Jobs.
         "volcano": ("volcano",),
-        # AppWrappers v1beta1, and a default scheduler with gangs: Volcano binds its own pods only.
-        "mcad": ("mcad", "scheduler-plugins"),
+        # AppWrappers v1beta1.
+        "mcad": ("mcad",),
         # AppWrappers v1beta2, whose definition has the name of MCAD's.
-        "appwrapper": ("appwrapper", "scheduler-plugins"),
+        "appwrapper": ("appwrapper",),
+        # Gangs of the pods of AppWrappers: a default scheduler with one plugin more than Kubernetes has.
+        "coscheduling": ("scheduler-plugins",),
     }
 )
 """Parts of each feature, by its name."""
 
-DEFAULT: Final = ("volcano", "mcad")
+DEFAULT: Final = ("volcano", "mcad", "coscheduling")
 """What a cluster has unless somebody says otherwise."""
 
-EXCLUSIVE: Final = frozenset({"mcad", "appwrapper"})
-"""No two of these in one cluster."""
+APP_WRAPPERS: Final = frozenset({"mcad", "appwrapper"})
+"""No two of these in one cluster. Their pods need a default scheduler: Volcano's binds its own pods only."""
 
 
 def chosen(names: Iterable[str]) -> tuple[str, ...]:
@@ -36,13 +38,24 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
     wanted = set(names)
     if unknown := sorted(wanted - FEATURES.keys()):
         raise LocalClusterError(f"no feature is called {unknown[0]!r}; there are: {', '.join(FEATURES)}")
-    if wanted >= EXCLUSIVE:
+    if wanted >= APP_WRAPPERS:
         raise LocalClusterError(
-            f"{' and '.join(sorted(EXCLUSIVE))} define the same custom resource: choose one, or use two clusters"
+            f"{' and '.join(sorted(APP_WRAPPERS))} define the same custom resource: choose one, or use two clusters"
         )
     return tuple(name for name in FEATURES if name in wanted)
 
 
 def parts_of(names: Iterable[str]) -> tuple[str, ...]:
     """Return the parts that features take, each once."""
-    return tuple(dict.fromkeys(part for name in names for part in FEATURES[name]))
+    wanted = set(names)
+    parts = tuple(part for name in FEATURES if name in wanted for part in FEATURES[name])
+    plain = wanted & APP_WRAPPERS and "coscheduling" not in wanted
+    return (*parts, "kube-scheduler") if plain else parts
+
+
+def grown(having: Iterable[str], more: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the features of a running cluster that gets more. None: a part that runs would have to go for them."""
+    before, after = set(having), {*having, *more}
+    if after >= APP_WRAPPERS or not set(parts_of(before)) <= set(parts_of(after)):
+        return None
+    return chosen(after)

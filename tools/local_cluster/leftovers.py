@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,12 @@ def clear(layout: Layout) -> None:
         if not any(control_groups.folders(CGROUP_OF_ALL)):
             private_mounts.remove_mount_points()
         _remove_state(layout)
+
+
+def end_others(layout: Layout, keep: Collection[str]) -> None:
+    """End the components that were started beside those named in `keep`."""
+    with uninterrupted():
+        processes.end((p for p in processes.recorded(layout) if p.name not in keep), patience_s=_PATIENCE_S)
 
 
 def anything_left(layout: Layout) -> bool:

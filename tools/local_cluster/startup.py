@@ -59,10 +59,19 @@ Unit = Component | Step
 class Startup:
     """One run through a table of units."""
 
-    def __init__(self, layout: Layout, units: Iterable[Unit]) -> None:
+    def __init__(self, layout: Layout, units: Iterable[Unit], *, ready: Iterable[str] = ()) -> None:
+        """Take the table.
+
+        Args:
+            layout: folders of the cluster.
+            units: all that the cluster is made of.
+            ready: names of those that are ready already, which are left alone.
+        """
         self._layout = layout
         self._units = {unit.name: unit for unit in units}
         self._done = {name: threading.Event() for name in self._units}
+        for name in ready:
+            self._done[name].set()
         self._begun: set[str] = set()
         self._stop = threading.Event()
         self._failures: list[LocalClusterError] = []
@@ -77,7 +86,8 @@ class Startup:
             LocalClusterError: a unit failed; the text has the end of its log.
         """
         begin = time.monotonic()
-        threads = [threading.Thread(target=self._bring, args=(u,), daemon=True) for u in self._units.values()]
+        left = [unit for name, unit in self._units.items() if not self._done[name].is_set()]
+        threads = [threading.Thread(target=self._bring, args=(unit,), daemon=True) for unit in left]
         for thread in threads:
             thread.start()
         try:

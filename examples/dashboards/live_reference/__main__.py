@@ -16,7 +16,7 @@ address, app_id = config.require("controller").rstrip("/"), config.require("app"
 
 
 def read(token: str) -> dict:
-    """Return what the controller shows of the app; names of its fields are in /api/v1/openapi.json."""
+    """Return the controller's row of the app; names of its fields are in /api/v1/openapi.json."""
     asked = Request(
         f"{address}/api/v1/apps?search={quote(app_id)}", headers={"Authorization": f"Bearer {token.strip()}"}
     )

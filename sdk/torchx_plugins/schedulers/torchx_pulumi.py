@@ -23,13 +23,6 @@ else:
 
         return make_own("local_docker", session_name, kwargs)
 
-    @register.scheduler(name="kubernetes")  # type: ignore[untyped-decorator]  # TorchX ships no types
-    def create_kubernetes(session_name: str, **kwargs: Any) -> Any:
-        """Make TorchX's own `kubernetes`, which can also build images without a Docker daemon."""
-        from torchx_pulumi_stacks.builtins import make_own
-
-        return make_own("kubernetes", session_name, kwargs)
-
     def _factory(scheduler: str) -> Any:
         def create(session_name: str, **kwargs: Any) -> Any:
             from torchx_pulumi_stacks import entrypoints

@@ -23,7 +23,7 @@ class Answer:
 
     @classmethod
     def of(cls, outputs: Mapping[str, Any]) -> Answer:
-        """Return what the output `torchx`, or the outputs of a component, say."""
+        """Read the output `torchx`, or the outputs of a component."""
         return cls(observed=mapping_at(outputs, "observed"), requested=read_requested(outputs.get("requested")))
 
 
@@ -41,7 +41,7 @@ class StackChange:
     """A request to note. None: no request."""
 
     def apply(self, before: Answer) -> Answer:
-        """Return what the stack says after the change; `before` itself if it changes nothing."""
+        """Return the answer of the stack after the change; `before` itself if it changes nothing."""
         taken = self.request is not None and follows(self.request, before.requested)
         requested = self.request if taken else before.requested
         observed = before.observed

@@ -81,7 +81,7 @@ def latest(one: Mapping[str, Any], other: Mapping[str, Any], requested: Requeste
 
 
 def weight(observed: Mapping[str, Any]) -> Weight:
-    """Return what an observation rests on."""
+    """Return the evidence of an observation."""
     state, reason = read_state(observed.get("state")), observed.get("reason")
     if state is JobState.CANCELLED:
         return Weight.REQUEST if text_at(observed, "phase") is None else Weight.SEEN
@@ -100,11 +100,15 @@ def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] |
     cancel = request if request is not None and request.action is RequestedAction.CANCEL else None
     if cancel is not None and status.state is not JobState.SUCCEEDED:
         return _cancelled(look, status, cancel)
-    if request is not None and cancel is None and _is_before_resume(look, status, request):
-        if look.gone:
-            return _gone(look, request, previous)
-        active = replace(status, state=JobState.PENDING, reason=Reason.RESTARTING, message=request.words)
-        return replace(active, conditions=(), diagnoses=(), finished_at=None)
+    if request is not None and cancel is None:
+        if _is_before_resume(look, status, request):
+            if look.gone:
+                return _gone(look, request, previous)
+            active = replace(status, state=JobState.PENDING, reason=Reason.RESTARTING, message=request.words)
+            return replace(active, conditions=(), diagnoses=(), finished_at=None)
+        if status.reason is Reason.RESTARTING and status.attempt == request.attempt + 1:
+            # The resume is what starts it again: no failure of it is to be looked for.
+            return replace(status, message=request.words, diagnoses=())
     if look.by_absence(status) and look.changing:
         return replace(status, state=JobState.RUNNING, reason=Reason.STOPPING, diagnoses=(), finished_at=None)
     if look.by_absence(status) and status.reason not in TAKEN_AWAY:
@@ -129,10 +133,13 @@ def _cancelled(look: Look, status: JobStatus, cancel: Requested) -> JobStatus:
 
 
 def _is_before_resume(look: Look, status: JobStatus, resume: Requested) -> bool:
-    """Return whether a suspended run has not changed since it was asked to resume."""
+    """Return whether a suspended run has not changed since it was asked to resume, or is still being suspended."""
     control = look.variant.control
     if control is None or not control.is_suspended(status.phase):
         return False
+    if not status.state.terminal and status.attempt <= resume.attempt and not look.gone:
+        # Its pods end one after the other, and each changes the object; a resume would have counted an attempt.
+        return True
     last = text_at(look.remembered.last, "metadata", "resourceVersion") if look.gone else look.resource_version
     return version_number(last) <= version_number(resume.resource_version)
 

@@ -32,7 +32,7 @@ class Remembered:
     None: it was not."""
 
     def with_job_object(self, found: Manifest) -> Remembered:
-        """Return what is remembered after the job object was seen; a watch may show it as it was before a read."""
+        """Remember the job object as seen; a watch may show it as it was before a read."""
         last = self.last if _is_older(found, self.last) else found
         keeps_whole = is_being_deleted(found) or _is_older(found, self.whole)
         after = replace(self, last=last, whole=self.whole if keeps_whole else found)
@@ -42,7 +42,7 @@ class Remembered:
         return replace(after, pods=pods, since=found)
 
     def with_pod(self, found: Manifest) -> Remembered:
-        """Return what is remembered after a pod was seen. Another pod of its name takes its place."""
+        """Remember a pod as seen. Another pod of its name takes its place."""
         name = text_at(found, "metadata", "name") or ""
         known = self.pods.get(name)
         if known is not None and (_uid(known) == _uid(found) or _is_older(found, known)):
@@ -56,7 +56,7 @@ class Remembered:
         return replace(self, pods={other: pod for other, pod in self.pods.items() if other != name})
 
     def with_objects(self, objects: ObservedObjects) -> Remembered:
-        """Return what is remembered after a job object and its pods were read."""
+        """Remember a job object and its pods as read."""
         after = self if objects.job_object is None else self.with_job_object(objects.job_object)
         for pod in objects.pods or ():
             after = after.with_pod(pod)

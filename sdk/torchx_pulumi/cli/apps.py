@@ -8,17 +8,26 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_arguments
-from torchx_pulumi.runs.handle import read_handle
+from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.text import listed
+from torchx_pulumi.runs.handle import DEFAULT_SESSION, Handle, handle_of, read_handle
+from torchx_pulumi.schedulers.registry import scheduler_names
 
 if TYPE_CHECKING:
+    from torchx_pulumi.model.app_entry import RunEntry
     from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
 Command = Callable[[argparse.Namespace], int]
 
 EXIT_FAILED = 2
 """Exit code if an app could not be deleted, as after every other error."""
+
+ABOUT = (
+    "app handle, for example pulumi_volcano://torchx/default:app; or NAMESPACE:NAME or the stack of one app, as "
+    "`torchx-pulumi fleet` prints them"
+)
+"""Help about what names an app."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -54,7 +63,7 @@ def add_apps(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     log.add_argument("--archive", metavar="URL", help="archive to ask if the pod is gone; default: the launch's own")
     log.add_argument("--run", metavar="UID", help="archived run with this uid of its job object, or its beginning")
     log.add_argument("--tail", type=int, metavar="N", help="only so many lines of the end")
-    log.add_argument("--follow", "-f", action="store_true", help="go on until the app has ended")
+    log.add_argument("--follow", "-f", action="store_true", help="go on until the app has ended; one replica")
     log.add_argument("--no-timestamps", action="store_true", help="lines without the time of their writing")
 
 
@@ -67,8 +76,9 @@ def _add(
     many: bool = False,
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
-    about = "app handle, for example pulumi_volcano://torchx/default:app" + ("; repeatable" if many else "")
-    parser.add_argument("handle", metavar="HANDLE", help=about, nargs="+" if many else None)
+    parser.add_argument(
+        "handle", metavar="HANDLE", help=ABOUT + ("; repeatable" if many else ""), nargs="+" if many else None
+    )
     parser.set_defaults(command=command)
     return parser
 
@@ -87,7 +97,7 @@ def cancel_command(arguments: argparse.Namespace) -> int:
 def resume_command(arguments: argparse.Namespace) -> int:
     """Let a cancelled app run again."""
     scheduler, app_id = _scheduler(arguments, arguments.handle)
-    scheduler.resume(app_id, take_over=arguments.take_over)
+    scheduler.resume(app_id, take_over=arguments.take_over, progress=_say)
     _say(f"{app_id}: asked to run again")
     return 0
 
@@ -125,6 +135,8 @@ def delete_command(arguments: argparse.Namespace) -> int:
 
 def log_command(arguments: argparse.Namespace) -> int:
     """Print a log."""
+    from torchx_pulumi.logs.archives import check_archive_url
+
     scheduler, app_id = _scheduler(arguments, arguments.handle)
     now = datetime.now().astimezone()
     given = {
@@ -138,6 +150,11 @@ def log_command(arguments: argparse.Namespace) -> int:
     options = {key: value for key, value in given.items() if value is not None}
     run = arguments.run
     targets = scheduler.logs.replicas(app_id, *_replica(arguments.replica), options=options, run=run)
+    if arguments.follow and len(targets) > 1:
+        names = listed([f"{role}/{replica}" for role, replica in targets], 3)
+        raise invalid_arguments(
+            Problem("--follow", f"follows one replica; there are {names}: name one, or use `torchx log --tail`")
+        )
     for role, replica in targets:
         lines = scheduler.logs.read(
             app_id,
@@ -149,7 +166,7 @@ def log_command(arguments: argparse.Namespace) -> int:
             regex=arguments.regex,
             since=read_time("--since", arguments.since, now),
             until=read_time("--until", arguments.until, now),
-            follow=arguments.follow and len(targets) == 1,
+            follow=arguments.follow,
             tail_lines=arguments.tail,
             progress=_say,
         )
@@ -192,12 +209,12 @@ def _replica(text: str | None) -> tuple[str | None, int | None]:
 
 
 def _scheduler(arguments: argparse.Namespace, text: str) -> tuple[PulumiScheduler, str]:
-    """Return the scheduler and the app id that a handle names.
+    """Return the scheduler and the id of the app that a text names.
 
     Raises:
-        InvalidJobError: It is not a handle, or of another scheduler; or TorchX is not installed.
+        InvalidJobError: See `read_app`; or TorchX is not installed.
     """
-    handle = read_handle(text)
+    handle = read_handle(text) if "://" in text else None
     try:
         from torchx_pulumi.torchx_adapter.context import AdapterContext
         from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
@@ -205,7 +222,56 @@ def _scheduler(arguments: argparse.Namespace, text: str) -> tuple[PulumiSchedule
         message = f"this command needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`"
         raise invalid_arguments(Problem("torchx", message)) from error
     context = AdapterContext(make_driver=arguments.make_driver)
+    handle = handle or read_app(
+        text, lambda app_id, name: PulumiScheduler(name, DEFAULT_SESSION, context).entry(app_id)
+    )
     return PulumiScheduler(handle.scheduler, handle.session, context), handle.app_id
+
+
+def read_app(text: str, find: Callable[[str, str], RunEntry | None]) -> Handle:
+    """Read what names an app: its handle; or its id or its stack, as the fleet prints them, where one app has it.
+
+    Args:
+        text: The text.
+        find: Takes an app id and the name of a scheduler, and returns the app. None: unknown.
+
+    Raises:
+        InvalidJobError: It is neither, of another scheduler, or of no app or several.
+        DeployError: The backend in force cannot be read.
+    """
+    from torchx_pulumi.runs.index import is_app_id
+
+    if is_app_id(text):
+        found = [handle_of(entry) for name in scheduler_names() if (entry := find(text, name)) is not None]
+    else:
+        found = [] if "://" in text else _in_stacks(text)
+    if len(found) > 1:
+        raise invalid_arguments(Problem("HANDLE", f"{text!r} is {len(found)} apps: write {' or '.join(found)}"))
+    if not found and is_app_id(text):
+        message = (
+            f"is {text!r}, which is no app of the local index, the backend or the cluster in force; "
+            "`torchx-pulumi fleet --json` has the handles of a backend's apps"
+        )
+        raise invalid_arguments(Problem("HANDLE", message))
+    return read_handle(found[0] if found else text)
+
+
+def _in_stacks(name: str) -> list[str]:
+    """Return the handles of the apps in the stacks of a name: those of the local index, and of the backend in force."""
+    from torchx_pulumi.runs.index import RunIndex
+    from torchx_pulumi.stack_state.backend import choose_backend
+    from torchx_pulumi.stack_state.checkpoint import checkpoint_text, parse_components
+    from torchx_pulumi.stack_state.stacks import StackName, open_stacks
+
+    found = [handle_of(one) for one in RunIndex().all() if one.has_stack and name in StackName.of(one.place).names]
+    stacks = open_stacks(choose_backend())
+    for stack in stacks.versions():
+        if name in stack.names:
+            resources = parse_components(stacks.read(stack) or checkpoint_text("")).resources
+            present = (one for one in resources if not one.get("delete"))
+            found += [handle for one in present if (handle := text_at(one, "outputs", "app_handle"))]
+    # The session of a handle is not part of the app.
+    return [*{handle.partition("://")[0] + handle.rpartition("/")[2]: handle for handle in reversed(found)}.values()]
 
 
 def _say(text: str) -> None:

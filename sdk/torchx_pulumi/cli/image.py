@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.model.errors import Problem, invalid_arguments
+from torchx_pulumi.model.image_options import ImageOptions, image_options
+from torchx_pulumi.model.options import rows_of
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -54,7 +56,6 @@ def _add_patch(
         "default: the current folder",
     )
     patch.add_argument("--image-repo", required=True, metavar="NAME", help="repository to push to, without a tag")
-    patch.add_argument("--dockerfile", metavar="PATH", help="path in the workspace; default: Dockerfile.torchx, if any")
     patch.add_argument(
         "--build-arg",
         action="append",
@@ -62,11 +63,10 @@ def _add_patch(
         metavar="NAME[=VALUE]",
         help="argument for the Dockerfile; without a value, that of the environment variable; repeatable",
     )
-    patch.add_argument("--platform", metavar="NAME", help="for example linux/arm64; default: this machine's")
-    patch.add_argument(
-        "--ignore-rules", metavar="NAME", default="docker", help="how .dockerignore is read: docker or torchx"
-    )
-    patch.add_argument("--builder", metavar="NAME", default="auto", help="registry, docker, or auto; default: auto")
+    for row in rows_of(ImageOptions):
+        if row.kind is str:
+            text = f"{row.help[0].lower()}{row.help[1:]}" + (f"; default: {row.default}" if row.default else "")
+            patch.add_argument(f"--{row.name.replace('_', '-')}", metavar="NAME", default=row.default, help=text)
     patch.add_argument("--json", action="store_true", help="print JSON")
     patch.set_defaults(command=command)
 
@@ -115,11 +115,8 @@ def _patch_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "base": arguments.base,
         "workspace": workspace,
         "repository": arguments.image_repo,
-        "dockerfile": arguments.dockerfile,
+        **image_options(vars(arguments)),
         "build_args": build_args,
-        "platform": arguments.platform,
-        "ignore_rules": arguments.ignore_rules,
-        "builder": arguments.builder,
     }
 
 

@@ -8,15 +8,15 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from torchx_pulumi.cli.apps import add_apps
-from torchx_pulumi.cli.controller import add_controller
 from torchx_pulumi.cli.doctor import add_doctor
-from torchx_pulumi.cli.fleet import add_fleet
 from torchx_pulumi.cli.image import add_image
+from torchx_pulumi.cli.plugins import Subcommands, add_all_plugins, add_plugin
 from torchx_pulumi.cli.program import add_program
 from torchx_pulumi.model.errors import DeployError, Problem, TorchxPulumiError, invalid_arguments
+from torchx_pulumi.model.fleet_package import CORE, installed_versions
 from torchx_pulumi.planning.platforms import check_platform
 from torchx_pulumi.schedulers.registry import scheduler_names
 
@@ -68,8 +68,9 @@ def _code_of(argv: Sequence[str] | None, make_driver: Callable[[], Driver]) -> i
 
 
 def _run(argv: Sequence[str] | None, make_driver: Callable[[], Driver]) -> int:
+    words = [*(sys.argv[1:] if argv is None else argv)]
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parser(words).parse_args(words)
     except SystemExit as exit_:  # argparse ends the process, which a caller of `main` does not expect
         return exit_.code if isinstance(exit_.code, int) else EXIT_INVALID
     arguments.make_driver = make_driver
@@ -77,8 +78,10 @@ def _run(argv: Sequence[str] | None, make_driver: Callable[[], Driver]) -> int:
         # A name may hold a letter that the encoding of the output does not have.
         sys.stdout.reconfigure(errors="backslashreplace")
     check_platform()
-    code: int = arguments.command(arguments)
-    return code
+    command: Callable[[argparse.Namespace], int] | None = getattr(arguments, "command", None)
+    if command is None:
+        raise DeployError(f"the package of the command {words[0]} does not say what it runs; ask its authors")
+    return command(arguments)
 
 
 def _drop_output() -> None:
@@ -128,24 +131,38 @@ def read_option_words(words: Sequence[str]) -> dict[str, str]:
     return options
 
 
-class _ShowVersion(argparse.Action):
-    """Prints the version, which takes longer to find than the rest of the parser."""
+class _ShowVersions(argparse.Action):
+    """Prints the versions of the packages, which take longer to find than the rest of the parser."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            found = version("torchx-pulumi")
-        except PackageNotFoundError:
-            found = "(a checkout that is not installed)"
-        print(f"torchx-pulumi {found}")  # noqa: T201
+        for name, version in ({CORE: "(a checkout that is not installed)"} | installed_versions()).items():
+            print(name, version)  # noqa: T201
         parser.exit()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="torchx-pulumi", description="TorchX training jobs on Kubernetes.")
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the version and end")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+class _Parser(argparse.ArgumentParser):
+    """Parser whose help has the commands of other packages, which are looked up for it alone, as that takes time."""
+
+    commands: Subcommands[argparse.ArgumentParser]
+    unknown: str | None = None
+    """Why there is no command of the first word. What is before it, such as `--version`, counts nevertheless."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(self.unknown or message)
+
+    def print_help(self, file: IO[str] | None = None) -> None:  # type: ignore[override]
+        add_all_plugins(self.commands)
+        super().print_help(file)
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Make the parser of some words; a command of another package is looked up if they begin with it."""
+    parser = _Parser(prog="torchx-pulumi", description="TorchX training jobs on Kubernetes.")
+    parser.add_argument("--version", action=_ShowVersions, nargs=0, help="print the versions and end")
+    commands = parser.add_subparsers(
+        title="commands", required=True, metavar="COMMAND", parser_class=argparse.ArgumentParser
+    )
+    parser.commands = commands
     render = commands.add_parser("render", help="print the manifest of an AppDef file as YAML")
     render.add_argument(
         "--scheduler", required=True, help=f"scheduler that runs the job: {' or '.join(scheduler_names())}"
@@ -158,8 +175,11 @@ def _parser() -> argparse.ArgumentParser:
     render.set_defaults(command=render_command)
     add_apps(commands)
     add_program(commands)
-    add_fleet(commands)
     add_image(commands)
-    add_controller(commands)
     add_doctor(commands)
+    name = next((word for word in words if not word.startswith("-")), None)
+    if name is not None and name not in commands.choices:
+        problem = add_plugin(commands, name)
+        if problem is not None:
+            parser.unknown = f"{name} {problem}"
     return parser

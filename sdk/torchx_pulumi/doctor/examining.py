@@ -12,15 +12,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torchx_pulumi.doctor import machine
 from torchx_pulumi.doctor.machine import provider_on_path
 from torchx_pulumi.kube import Cluster, KubernetesCluster
+from torchx_pulumi.kube.field_managers import set_by_others, written_edits
 from torchx_pulumi.kube.kinds import NAMESPACE
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.documentation import page
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
+from torchx_pulumi.model.finding import DoctorScope, Finding, Verdict, ok, problem, skipped
+from torchx_pulumi.model.fleet_package import installed_versions
+from torchx_pulumi.model.text import listed
 from torchx_pulumi.model.versions import VERSIONS, provider_version, read_version, version_text
 from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.protocol import SchedulerBackend
@@ -28,6 +32,9 @@ from torchx_pulumi.stack_state.backend import choose_backend, state_folder
 
 LIMIT_S = 5.0
 """Time limit of a check. A check that exceeds it counts as a problem."""
+
+MAX_EDITS: Final = 8
+"""Changes outside Pulumi that the doctor names at most."""
 
 Check = Callable[[], Finding]
 
@@ -92,6 +99,30 @@ def check_permissions(cluster: Cluster, scope: DoctorScope) -> Finding:
     return ok(check, f"{found}; {lost}" if lost else found)
 
 
+def check_edits(cluster: Cluster, scope: DoctorScope) -> Finding:
+    """Check whether others than Pulumi have set fields of the namespace's jobs, which a later `up` may run into."""
+    check, edits = "edits", []
+    kinds = {variant.job_object for backend in _backends(scope.scheduler) for variant in backend.variants.values()}
+    for kind in sorted(kinds, key=lambda kind: kind.resource):
+        try:
+            found = cluster.list(kind, scope.namespace, {labels.LAUNCH: None}) if cluster.serves(kind) else []
+        except ClusterError as error:
+            return skipped(check, f"jobs of namespace {scope.namespace} cannot be read: {error}")
+        for each in found:
+            edits += [
+                f"{kind.kind} {each['metadata']['name']}: {words}" for words in written_edits(set_by_others(each))
+            ]
+    if not edits:
+        return ok(check, f"no job of namespace {scope.namespace} was changed outside Pulumi")
+    return Finding(
+        check=check,
+        verdict=Verdict.OK,
+        detail=f"{len(edits)} outside Pulumi in namespace {scope.namespace}: {listed(edits, MAX_EDITS)}",
+        resolution="if the program sets such a field to another value, `up` after a refresh ends with a conflict: "
+        f"{page('infra-teams')}",
+    )
+
+
 def _backends(scheduler: str | None) -> Sequence[SchedulerBackend[Any]]:
     return [find_backend(name) for name in scheduler_names() if scheduler in (None, name)]
 
@@ -105,6 +136,7 @@ def cluster_checks(scheduler: str | None) -> Sequence[tuple[str, Callable[[Clust
         *((backend.name, backend.check_installed) for backend in backends),
         *(check for backend in backends for check in backend.doctor_checks),
         ("permissions", check_permissions),
+        ("edits", check_edits),
     )
 
 
@@ -155,6 +187,8 @@ class DoctorClients:
 
     run: machine.Run = machine.run_program
     provider_on_path: Callable[[], str | None] = provider_on_path
+    packages: Mapping[str, str] = field(default_factory=installed_versions)
+    """Versions of the packages of this project, by their names."""
     sdk_version: str = field(default_factory=lambda: metadata.version("pulumi"))
     """Version of the Python package `pulumi`."""
     provider_version: str = field(default_factory=provider_version)
@@ -179,6 +213,7 @@ def examine(scope: DoctorScope, clients: DoctorClients, *, limit_s: float = LIMI
     """
     import_ahead()
     checks: list[tuple[str, Check]] = [
+        ("packages", partial(machine.check_packages, clients.packages)),
         ("pulumi", partial(machine.check_pulumi, clients.run)),
         ("pulumi-sdk", partial(machine.check_sdk, clients.sdk_version)),
         (

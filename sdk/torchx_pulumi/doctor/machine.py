@@ -1,4 +1,4 @@
-"""Checks of this machine: Pulumi, its Kubernetes provider, Docker, the registry, the state folder, the passphrase."""
+"""Checks of this machine: packages, Pulumi, its provider, Docker, the registry, the state folder, the passphrase."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from pathlib import Path
 
 from torchx_pulumi.model.errors import ImageError, TorchxPulumiError
 from torchx_pulumi.model.finding import Finding, ok, problem, skipped
+from torchx_pulumi.model.fleet_package import CORE, FLEET
+from torchx_pulumi.model.pulumi_pieces import examine_sdk
 from torchx_pulumi.model.versions import (
     PROVIDER_ADVICE,
     SDK_ADVICE,
     VERSIONS,
     provider_problem,
     read_version,
-    sdk_problem,
     version_text,
 )
 from torchx_pulumi.storage.files import is_file, is_folder, path_exists
@@ -66,6 +67,16 @@ def run_program(program: str, arguments: str, *, timeout_s: float = 60.0) -> str
     return done.stdout if done.returncode == 0 else None
 
 
+def check_packages(versions: Mapping[str, str]) -> Finding:
+    """Check that the packages of this project, by their names, have one version."""
+    name = "packages"
+    core, fleet = versions.get(CORE), versions.get(FLEET)
+    if core is not None and fleet not in (None, core):
+        text = f"{FLEET} {fleet} needs {CORE} {fleet}, found {core}"
+        return problem(name, text, f"run `pip install '{CORE}[fleet]=={core}'`")
+    return ok(name, ", ".join(map(" ".join, versions.items())) or "a checkout that is not installed")
+
+
 def check_pulumi(run: Run) -> Finding:
     """Check the Pulumi CLI and its version."""
     name, known = "pulumi", VERSIONS["pulumi"]
@@ -87,8 +98,8 @@ def check_pulumi(run: Run) -> Finding:
 
 def check_sdk(version: str) -> Finding:
     """Check the version of the Python package `pulumi`, which jobs in a program need."""
-    name, refusal = "pulumi-sdk", sdk_problem(version)
-    return problem(name, refusal, SDK_ADVICE) if refusal else ok(name, f"version {version}")
+    name, check = "pulumi-sdk", examine_sdk(version)
+    return problem(name, check.problem, SDK_ADVICE) if check.problem else ok(name, f"version {version}", check.warning)
 
 
 def check_provider(wanted: str, run: Run, ask_on_path: Callable[[], str | None]) -> Finding:

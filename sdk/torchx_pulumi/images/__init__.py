@@ -15,20 +15,18 @@ from torchx_pulumi.images.patching import (
     refuse_unplanned,
 )
 from torchx_pulumi.images.plan import (
-    BUILDERS,
     Builder,
     ImagePlan,
     describe_left_out,
     is_patched,
     plan_push,
     refuse_local_only,
-    split_patched,
+    with_digests_apart,
 )
 from torchx_pulumi.images.planning import plan_patch
 from torchx_pulumi.images.reference import is_local_id
 
 __all__ = [
-    "BUILDERS",
     "Builder",
     "ImagePlan",
     "PatchedImage",
@@ -43,5 +41,5 @@ __all__ = [
     "push_local",
     "refuse_local_only",
     "refuse_unplanned",
-    "split_patched",
+    "with_digests_apart",
 ]

@@ -92,8 +92,8 @@ class Blob(Protocol):
         """Bytes."""
         ...
 
-    def read(self, offset: int = 0) -> Iterator[bytes]:
-        """Yield the content from an offset in pieces of at most 1 MiB.
+    def read(self) -> Iterator[bytes]:
+        """Yield the content in pieces of at most 1 MiB.
 
         Raises:
             ImageError: The content cannot be read, or no longer has the digest.
@@ -131,7 +131,7 @@ class BytesBlob:
         """Return the bytes of the content."""
         return len(self.content)
 
-    def read(self, offset: int = 0) -> Iterator[bytes]:
-        """Yield the content from an offset."""
-        for begin in range(offset, len(self.content), 1 << 20):
+    def read(self) -> Iterator[bytes]:
+        """Yield the content."""
+        for begin in range(0, len(self.content), 1 << 20):
             yield self.content[begin : begin + (1 << 20)]

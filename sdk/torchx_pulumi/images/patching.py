@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+from typing_extensions import Unpack
+
 from torchx_pulumi.images.bases import connected
 from torchx_pulumi.images.building.build import build
 from torchx_pulumi.images.building.daemon import Daemon, translated_errors
@@ -23,6 +25,7 @@ from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
 from torchx_pulumi.images.registry.retries import Retries
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.image_options import PatchKeywords
 from torchx_pulumi.model.progress import ProgressCallback
 
 VERSION_LABEL: Final = "torchx-pulumi/version"
@@ -312,14 +315,9 @@ def patch_image(
     workspace: str | Mapping[str, str],
     repository: str | None,
     *,
-    dockerfile: str | None = None,
-    build_args: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    platform: str | None = None,
-    ignore_rules: str = "docker",
-    builder: str = "auto",
     tell: ProgressCallback | None = None,
     client: Any = None,
+    **options: Unpack[PatchKeywords],
 ) -> PatchedImage:
     """Patch an image with a workspace: build and push it if its registry does not have it.
 
@@ -332,18 +330,7 @@ def patch_image(
     Raises:
         ImageError: As for `plan_patch` and `build_plans`.
     """
-    plan = plan_patch(
-        base,
-        workspace,
-        repository,
-        dockerfile=dockerfile,
-        build_args=build_args,
-        labels=labels,
-        platform=platform,
-        ignore_rules=ignore_rules,
-        builder=builder,
-        client=client,
-    )
+    plan = plan_patch(base, workspace, repository, client=client, **options)
     report = tell or (lambda _line: None)
     for line in (*plan.warnings, *([describe_left_out(plan)] if plan.left_out else [])):
         report(line)

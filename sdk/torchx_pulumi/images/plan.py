@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -14,6 +14,7 @@ from torchx_pulumi.images.content.tree import shown_path
 from torchx_pulumi.images.oci import LayeredImage
 from torchx_pulumi.images.reference import DIGEST, is_local_id, parse_repository
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
+from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.text import listed
 
 LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
@@ -37,10 +38,6 @@ class Builder(str, Enum):
     """The layers are pushed to the registry, without a daemon."""
     DOCKER = "docker"
     """The Docker daemon builds and pushes the image."""
-
-
-BUILDERS: Final = ("auto", *(each.value for each in Builder))
-"""Values of the option `builder`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +138,13 @@ def split_patched(image: str) -> tuple[str, str | None]:
     """
     found = _PATCHED.fullmatch(image)
     return (found[1], found[2]) if found else (image, None)
+
+
+def with_digests_apart(spec: JobSpec) -> JobSpec:
+    """Return a job whose patched images have their digests apart: a digest is no part of the job's identity."""
+    apart = [(role, *split_patched(role.image)) for role in spec.roles]
+    roles = [replace(role, image=image, image_digest=digest) if digest else role for role, image, digest in apart]
+    return replace(spec, roles=roles)
 
 
 def plan_push(image: str, repository: str | None) -> tuple[str, str]:

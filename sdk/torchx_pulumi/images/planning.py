@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from typing_extensions import Unpack
+
 from torchx_pulumi.images import dockerfile as dockerfiles
 from torchx_pulumi.images.bases import DigestSource, resolve, uses_role_image
 from torchx_pulumi.images.content.files import GeneratedFile
@@ -22,11 +24,13 @@ from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Tree, read_tree
 from torchx_pulumi.images.layers import UnsupportedError, compose, read_base, unsupported
 from torchx_pulumi.images.oci import LayeredImage
-from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, shown_left_out
+from torchx_pulumi.images.plan import Builder, ImagePlan, shown_left_out
 from torchx_pulumi.images.platforms import Platform
 from torchx_pulumi.images.reference import Reference, parse_reference, parse_repository
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.image_options import PatchKeywords, PatchOptions
+from torchx_pulumi.model.options import rows_of
 
 REQUESTS_AT_ONCE: Final = 8
 
@@ -36,14 +40,9 @@ def plan_patch(
     workspace: str | Mapping[str, str],
     repository: str | None,
     *,
-    dockerfile: str | None = None,
-    build_args: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    platform: str | None = None,
-    ignore_rules: str = "docker",
-    builder: str = "auto",
     client: Any = None,
     registry: RegistryClient | None = None,
+    **options: Unpack[PatchKeywords],
 ) -> ImagePlan:
     """Return the plan of a patched image. Nothing is built or pushed. The registry of the base image is asked.
 
@@ -52,17 +51,10 @@ def plan_patch(
         workspace: Folder, or URL that fsspec opens; or a mapping of folders, URLs and files to their places in the
             image's folder, for example `{"~/train": "", "~/shared": "shared"}`.
         repository: Repository to push to, without a tag. None: the image stays on this machine's daemon.
-        dockerfile: Path in the workspace. None: `Dockerfile.torchx`, or a default that copies the workspace into the
-            base's working directory.
-        build_args: Arguments for the Dockerfile, next to IMAGE (the base) and WORKSPACE (a constant). The tag contains
-            only a hash of their values.
-        labels: Labels of the image, in addition to those of this package.
-        platform: For example `linux/arm64`. None: the platform of this machine.
-        ignore_rules: Rules of `.dockerignore`: `docker`, or `torchx` for the simpler rules of TorchX's patching.
-        builder: `registry` pushes layers without a daemon, `docker` uses the Docker daemon, `auto` uses the daemon only
-            for images that `registry` cannot build. The tag is the same.
         client: docker-py client that is asked for a base image that no registry has. None: created on demand.
         registry: Client for registries. None: created on demand.
+        options: Those of `PatchOptions`: `dockerfile`, `build_args`, `labels`, `platform`, `ignore_rules`, `builder`.
+            None is unset.
 
     Returns:
         The plan. Its `reference` is the image's name, which is the same for the same content on every machine, and its
@@ -72,21 +64,17 @@ def plan_patch(
         ImageError: The workspace cannot be read, the Dockerfile or a name is not valid, the base is not found, or the
             builder cannot build the image.
     """
-    _check_types(
-        text={"base": base, "image_repo": repository, "dockerfile": dockerfile, "platform": platform},
-        mappings={"build_args": build_args, "labels": labels},
-        workspace=workspace,
-    )
-    if builder not in BUILDERS:
-        raise ImageError(f"builder {builder!r}: must be one of {', '.join(BUILDERS)}")
-    # The address contains the platform, so pull and build must use it too: the daemon may have another one.
-    chosen = str(Platform.own() if platform is None else Platform.parse(platform))
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    chosen = PatchOptions(**given)
+    _check_types({"base": base, "image_repo": repository}, workspace, chosen)
     if repository is not None:
         repository = parse_repository(repository).name
-    arguments = _arguments(base, build_args or {})
-    name = posixpath.normpath(dockerfile or TORCHX_DOCKERFILE)
-    default = dockerfiles.DEFAULT.encode() if dockerfile is None else None
-    tree = read_tree(workspace, ignore_rules=ignore_rules, dockerfile=name, default=default)
+    # The address contains the platform, so pull and build must use it too: the daemon may have another one.
+    platform = str(Platform.own() if chosen.platform is None else Platform.parse(chosen.platform))
+    arguments = _arguments(base, chosen.build_args)
+    name = posixpath.normpath(chosen.dockerfile or TORCHX_DOCKERFILE)
+    default = dockerfiles.DEFAULT.encode() if chosen.dockerfile is None else None
+    tree = read_tree(workspace, ignore_rules=chosen.ignore_rules, dockerfile=name, default=default)
     # Together, because the cache keeps what one call has used of a source.
     hashed = hash_files([*tree.entries, *tree.sent_only])
     entries, sent_only = hashed[: len(tree.entries)], hashed[len(tree.entries) :]
@@ -103,15 +91,15 @@ def plan_patch(
         text=text,
         is_default=is_default,
         build_args=arguments,
-        labels=dict(labels or {}),
-        platform=chosen,
+        labels=dict(chosen.labels),
+        platform=platform,
         warnings=[*tree.warnings, *_unread_rules(tree, name)],
         left_out=tree.left_out,
         entries=entries,
         sent_only=sent_only,
     )
     plan = replace(plan, address=_address(plan, with_role_image=dockerfiles.uses_role_image(text)))
-    return choose_builder(plan, registry, builder)
+    return choose_builder(plan, registry, chosen.builder)
 
 
 def _address(plan: ImagePlan, *, with_role_image: bool) -> str:
@@ -133,29 +121,38 @@ def _address(plan: ImagePlan, *, with_role_image: bool) -> str:
     )
 
 
-def _check_types(*, text: Mapping[str, Any], mappings: Mapping[str, Any], workspace: Any) -> None:
-    """Check the types of arguments. Their values are not shown: they may be secret.
+def _check_types(names: Mapping[str, Any], workspace: Any, chosen: PatchOptions) -> None:
+    """Check the types of arguments. Values of mappings are not shown: they may be secret.
 
     Raises:
-        ImageError: Arguments have another type. The message lists all of them.
+        ImageError: Arguments have another type or value. The message lists all of them.
     """
+    values = [(row, getattr(chosen, row.name)) for row in rows_of(PatchOptions)]
+    text = {**names, **{row.name: value for row, value in values if row.kind is str}}
     problems = [
         f"{name} is of the type {type(value).__name__}, must be a text"
         for name, value in text.items()
         if not isinstance(value, str) and (value is not None or name == "base")
     ]
+    problems += [
+        f"{row.name} {value!r}: must be one of {', '.join(row.allowed)}"
+        for row, value in values
+        if row.allowed and isinstance(value, str) and value not in row.allowed
+    ]
     places = workspace if isinstance(workspace, Mapping) else {workspace: ""} if isinstance(workspace, str) else None
     if places is None or not all(isinstance(each, str) for pair in places.items() for each in pair):
         problems.append(f"workspace is {workspace!a}, must be a text, or a mapping of texts to texts")
-    for name, value in mappings.items():
-        if value is not None and not isinstance(value, Mapping):
-            problems.append(f"{name} is of the type {type(value).__name__}, must be a mapping of texts to texts")
+    for row, value in values:
+        if row.kind is str:
             continue
-        for key, each in (value or {}).items():
+        if not isinstance(value, Mapping):
+            problems.append(f"{row.name} is of the type {type(value).__name__}, must be a mapping of texts to texts")
+            continue
+        for key, each in value.items():
             if not isinstance(key, str) or not key:
-                problems.append(f"{name}: the name {key!a} must be a text that is not empty")
+                problems.append(f"{row.name}: the name {key!a} must be a text that is not empty")
             elif not isinstance(each, str):
-                problems.append(f"{name}: {key}: a value must be text; quote it")
+                problems.append(f"{row.name}: {key}: a value must be text; quote it")
     if problems:
         raise ImageError("\n".join(problems))
 

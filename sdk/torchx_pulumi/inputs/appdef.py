@@ -7,26 +7,27 @@ metadata that are ours.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from torchx_pulumi.inputs.overlay_file import read_overlay_file
 from torchx_pulumi.model.errors import invalid_job
-from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi.model.job_spec import EXTRAS_KEY, OVERLAY_KEY, JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.planning.checks.job import MOUNT_KINDS, check_job_rules
 from torchx_pulumi.planning.checks.values import found, is_list, shown, unknown_keys
 from torchx_pulumi.planning.overlay import select_overlay
 from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, field_types, uncovered
 
-EXTRAS_KEY = "torchx_pulumi"
-"""Key of `role.metadata` for settings without a field in an AppDef."""
-
 EXTRAS = ("secret_env", "secret_mounts", "node_selector", "tolerations")
 
-OVERLAY_KEY = "kubernetes"
-"""Key of `role.metadata` for the pod overlay, or for the path or URI of its file."""
 _OVERLAY_KIND = "V1Pod"
+
+LOGLEVEL = "LOGLEVEL"
+"""Variable that TorchX's components copy into the env of a role."""
+DEFAULT_LOGLEVEL = "WARNING"
+"""What they write where it is not set."""
 
 _MOUNT_KINDS = {"BindMount": "bind", "VolumeMount": "volume", "DeviceMount": "device"}
 _SECRET_FIELDS = ("name", "key", "optional")
@@ -42,7 +43,8 @@ class AppReader(TypedReader):
         if kind is JobSpec:
             names = ("name", "roles", "metadata")
             given = {name: getattr(value, name, None) for name in names}
-            return {**given, "metadata": _or_empty(given["metadata"]), "torchx_version": installed_torchx_version()}
+            given |= {"torchx_version": installed_torchx_version(), "machine_values": machine_values()}
+            return {**given, "metadata": _or_empty(given["metadata"])}
         if kind is RoleSpec:
             return self._role(value, path)
         if kind is ResourceSpec and all(hasattr(value, name) for name in ("cpu", "gpu", "memMB")):
@@ -150,6 +152,13 @@ def installed_torchx_version() -> str | None:
             return None
     version = getattr(sys.modules["torchx"], "__version__", None)
     return version if isinstance(version, str) else None
+
+
+def machine_values() -> dict[str, str]:
+    """Return the values that TorchX's components take from this machine at present: see `JobSpec.machine_values`."""
+    image = getattr(sys.modules.get("torchx"), "IMAGE", None)
+    values = {f"env[{LOGLEVEL}]": os.environ.get(LOGLEVEL, DEFAULT_LOGLEVEL)}
+    return {**values, "image": image} if isinstance(image, str) else values
 
 
 def _or_empty(value: object) -> Any:

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.inputs.appdef import EXTRAS_KEY, OVERLAY_KEY, AppReader, installed_torchx_version, read_with
+from torchx_pulumi.inputs.appdef import AppReader, installed_torchx_version, read_with
 from torchx_pulumi.inputs.document import DocumentError, parse_document
 from torchx_pulumi.inputs.json_values import read_value
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
-from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi.model.job_spec import EXTRAS_KEY, OVERLAY_KEY, JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.planning.checks.values import is_list, is_number, typed, unknown_keys
 from torchx_pulumi.planning.overlay import given_overlay
 from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, as_text, field_types, whole_numbers
@@ -64,6 +64,10 @@ def read_app_file(path: str | Path) -> JobSpec:
         raise InvalidJobError(name, [Problem(name, str(error))]) from error
     if not isinstance(document.data, dict):
         problem = Problem(name, f"{typed(document.data)}, must be a mapping with name and roles")
+        raise InvalidJobError(name, [problem])
+    if "roles" not in document.data and {"apiVersion", "kind"} <= document.data.keys():
+        found = f"{document.data['apiVersion']} {document.data['kind']}"
+        problem = Problem(name, f"is a Kubernetes object ({found}), not an AppDef; write name and roles of the job")
         raise InvalidJobError(name, [problem])
     try:
         return read_app_mapping(document.data)

@@ -73,7 +73,7 @@ def is_text_only(value: object) -> bool:
 
 
 def read_value(value: object) -> Any:
-    """Return what `write_value` wrote.
+    """Read what `write_value` wrote.
 
     >>> read_value(write_value({"a": (1, {2: None})}))
     {'a': (1, {2: None})}

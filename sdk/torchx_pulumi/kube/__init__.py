@@ -1,14 +1,12 @@
 """Access to Kubernetes API servers: the client protocols, and their implementations."""
 
+from torchx_pulumi.kube.cached_reader import CachedReader
 from torchx_pulumi.kube.concurrent import run_concurrently
 from torchx_pulumi.kube.kubernetes_cluster import KubernetesCluster
-from torchx_pulumi.kube.object_watch import Change
 from torchx_pulumi.kube.protocol import Cluster, LogLines, Logs, PodReader, Reader, Selector, WatchEvent, Writer
-from torchx_pulumi.kube.watched_cluster import CachedReader, WatchedCluster
 
 __all__ = [
     "CachedReader",
-    "Change",
     "Cluster",
     "KubernetesCluster",
     "LogLines",
@@ -17,7 +15,6 @@ __all__ = [
     "Reader",
     "Selector",
     "WatchEvent",
-    "WatchedCluster",
     "Writer",
     "run_concurrently",
 ]

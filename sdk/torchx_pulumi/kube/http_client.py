@@ -160,7 +160,7 @@ class HttpClient:
         return contents_of(self._cluster, "certificate-authority"), of_plugin or own
 
     def _pools(self, authority: bytes | None, certificate_and_key: bytes | None) -> Callable[[], Any]:
-        """Return what makes a pool of urllib3 for one connection."""
+        """Return the factory of a pool of urllib3 for one connection."""
         options: dict[str, Any] = {"maxsize": 1, "socket_options": SOCKET_OPTIONS}
         if self._server.startswith("https://"):
             context = options["ssl_context"] = _trusting(authority)

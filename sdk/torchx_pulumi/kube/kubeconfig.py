@@ -29,6 +29,18 @@ NAME_FIELDS = ("name", "cluster", "user", "namespace", "current-context")
 FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Fields that name a file, relative to the folder of the kubeconfig."""
 
+_COMPARED_FIELDS = (
+    "server",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "certificate-authority",
+    "certificate-authority-data",
+    "proxy-url",
+    "disable-compression",
+    "extensions",
+)
+"""All fields of a cluster in a kubeconfig."""
+
 
 Fields = Mapping[str, Any]
 """A kubeconfig, or a cluster, a user or a context of one, as it was read."""
@@ -230,6 +242,41 @@ def cluster_and_user(access: Access) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{chosen.get('cluster')!r}; give it one, or choose another context"
         )
     return cluster, _named(config, "users", chosen.get("user"))
+
+
+def chosen_cluster(kubeconfig: str | None, context: str | None = None, cluster: str | None = None) -> Fields | None:
+    """Return the cluster that a kubeconfig, a context and a cluster's name choose, as Pulumi's provider compares it.
+
+    It replaces itself, and with it all objects that it made, if any of these fields differs. Values at their defaults
+    are left out, unknown fields too, and certificates are bytes. None: the kubeconfig is None or empty, or lacks the
+    context or the cluster; the provider then compares nothing.
+
+    Args:
+        kubeconfig: Contents or path. None: the ambient one, which the provider does not compare.
+        context: Name of a context. None: the current one.
+        cluster: Name of a cluster. None: that of the context.
+
+    Raises:
+        ClusterError: The kubeconfig cannot be read, or is none.
+    """
+    if not kubeconfig:
+        return None
+    if is_contents(kubeconfig):
+        config = _parse(kubeconfig, "the kubeconfig")
+    else:
+        path = Path(kubeconfig).expanduser()
+        if not (text := _read(path)).strip():
+            raise ClusterError(f"kubeconfig {_shown(path)} is not on this machine, or empty")
+        config = _parse(text, str(path))
+    # A list: what is no name cannot be in a set.
+    names = [item.get("name") for item in config.get("contexts") or ()]
+    chosen = context or config.get("current-context")
+    found = _named(config, "clusters", cluster or _named(config, "contexts", chosen).get("cluster"))
+    if chosen not in names or not found:
+        return None
+    if data := found.get("certificate-authority-data"):
+        found["certificate-authority-data"] = _decoded(str(data)) if _is_base64(str(data)) else data
+    return {name: found[name] for name in _COMPARED_FIELDS if found.get(name)}
 
 
 def _named(config: Fields, section: str, name: object) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from torchx_pulumi.kube.cached_objects import key_of
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
 from torchx_pulumi.kube.kubeconfig import (
     Access,
@@ -25,7 +24,7 @@ from torchx_pulumi.kube.kubeconfig import (
     namespace_of,
 )
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
-from torchx_pulumi.kube.protocol import Manifests, Selector
+from torchx_pulumi.kube.protocol import Manifests, Selector, key_of
 from torchx_pulumi.kube.streams import GROW_S, LogStream, WatchStream
 from torchx_pulumi.kube.transport import (
     READ_TIMEOUT_S,
@@ -287,18 +286,14 @@ class KubernetesCluster:
         path = path_of(kind, namespace, manifest["metadata"]["name"])
         return self._json("PUT", path, kind, body=manifest) or {}
 
-    def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
-    ) -> bool:
+    def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
         options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
-        wanted = {"uid": uid, "resourceVersion": version}
-        conditions = {field: value for field, value in wanted.items() if value is not None}
-        if conditions:
-            options["preconditions"] = conditions
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
         try:
             return self._json("DELETE", path_of(kind, namespace, name), kind, body=options) is not None
         except ClusterError as error:
-            if version is None and uid is not None and error.reason == "Conflict":
+            if uid is not None and error.reason == "Conflict":
                 # Another object has the name now.
                 return False
             raise

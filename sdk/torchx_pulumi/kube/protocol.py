@@ -1,6 +1,7 @@
 """The client protocol of an API server: reads, writes, logs and watches.
 
-`KubernetesCluster` implements it for real clusters. `torchx_pulumi.testing.FakeCluster` passes the same contract suite.
+`KubernetesCluster` implements it for real clusters. `torchx_pulumi.testing.FakeCluster` has what a run's observation
+reads, and passes the same contract suite.
 
 All methods that send a request raise `ClusterError` if there is no answer, no permission, or the cluster does not serve
 the kind; their docstrings name further errors. A namespace of None means all namespaces, or a kind that has none. A
@@ -17,6 +18,7 @@ from typing import Literal, Protocol
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
+from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 
 Selector = Mapping[str, str | None]
@@ -25,8 +27,22 @@ Selector = Mapping[str, str | None]
 Manifests = list[Manifest]
 """Objects. Within a class, `list` is its method."""
 
+Key = tuple[str, str]
+"""Namespace, empty for kinds without one, and name."""
+
 EXPIRED = "Expired"
 """Reason of the `ClusterError` of a watch or a list whose version the cluster does not have any more, or not yet."""
+
+
+def key_of(found: Manifest) -> Key:
+    """Return namespace and name of an object."""
+    return text_at(found, "metadata", "namespace") or "", text_at(found, "metadata", "name") or ""
+
+
+def matches(found: Manifest, selector: Selector | None) -> bool:
+    """Return whether an object has the labels of a selector."""
+    labels = mapping_at(found, "metadata", "labels")
+    return all(key in labels and value in (None, labels[key]) for key, value in (selector or {}).items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,9 +218,7 @@ class Writer(Protocol):
             ClusterError: The object is refused. `reason` is `Conflict` if it was changed or is gone.
         """
 
-    def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
-    ) -> bool:
+    def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
         """Delete an object after the objects that it owns (foreground deletion).
 
         Args:
@@ -212,14 +226,9 @@ class Writer(Protocol):
             namespace: Namespace. None: the kind has no namespaces.
             name: Name of the object.
             uid: Delete only the object with this uid. None: any object of that name.
-            version: Delete the object only as it was read, with this `resourceVersion`; given with `uid`. None: as it
-                is.
 
         Returns:
             Whether the object existed. It remains until its pods have ended.
-
-        Raises:
-            ClusterError: `reason` is `Conflict` if the object is no longer as it was read, or another one has its name.
         """
 
     def write_status(self, kind: Kind, namespace: str | None, manifest: Manifest, *, whole: bool = False) -> None:
@@ -270,4 +279,4 @@ class Watches(Protocol):
 
 
 class Cluster(Reader, Logs, Writer, Watches, Protocol):
-    """All that an API server serves. Implementations: KubernetesCluster, testing.FakeCluster."""
+    """All that an API server serves. Implementation: KubernetesCluster."""

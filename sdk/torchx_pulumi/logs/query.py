@@ -132,7 +132,7 @@ class ContainerRun:
 
     @property
     def identity(self) -> str:
-        """Return what differs between the runs of a container: without ids, the number of restarts."""
+        """Return the identity of a container's run: without ids, the number of restarts."""
         return self.container_id or f"run {self.restarts}"
 
 
@@ -281,8 +281,9 @@ def no_pod(cluster: PodReader, query: LogQuery) -> ClusterError:
             found = f"the app has no pods in namespace {query.namespace!r}"
     return ClusterError(
         f"{found}. Logs go with their pod, when a "
-        "retry replaces it and when its job is deleted or expires: follow them while it runs, or set `log_archive`, "
-        "which keeps them; `previous` reads an earlier run of a container only while its pod is there",
+        "retry replaces it and when its job is deleted or expires: follow them while it runs, or set `log_archive` and "
+        "run a controller, which keeps them there; `previous` reads an earlier run of a container only while its pod "
+        "is there",
         reason="NotFound",
     )
 

@@ -152,7 +152,7 @@ class RunEntry:
 
     @property
     def log_archive(self) -> str | None:
-        """Return the URL of the archive that its logs are copied to, or None if none was configured."""
+        """Return the URL of the archive that a controller copies its logs to, or None if none was configured."""
         url = self.log_options.get("log_archive")
         return url if isinstance(url, str) and url else None
 
@@ -178,7 +178,7 @@ def write_entry(entry: RunEntry) -> dict[str, Any]:
 
 
 def read_entry(value: object, where: str) -> RunEntry:
-    """Return what `write_entry` wrote.
+    """Read what `write_entry` wrote.
 
     Args:
         value: The JSON value.

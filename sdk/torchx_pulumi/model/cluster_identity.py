@@ -104,7 +104,7 @@ def write_identity(identity: ClusterIdentity) -> dict[str, str]:
 
 
 def read_identity(value: object) -> ClusterIdentity | None:
-    """Return what `write_identity` wrote; None stays None.
+    """Read what `write_identity` wrote; None stays None.
 
     Raises:
         ValueError: The value is not an identity.

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
+
+from typing_extensions import get_type_hints, is_typeddict
 
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.object_fields import is_finite, time_at
@@ -104,8 +106,6 @@ class _Reader:
         origin, arguments = get_origin(kind), get_args(kind)
         if origin in (Union, types.UnionType):
             return None if value is None else self.read(arguments[0], value, path)
-        if origin is Literal:
-            return value if value in arguments else self._not_allowed(value, arguments, path)
         if origin in (list, tuple, Sequence):
             if not isinstance(value, (list, tuple)):
                 return self._wrong(value, "a list", path)

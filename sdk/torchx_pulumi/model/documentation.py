@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import PackageMetadata
 
 
 @cache
@@ -13,6 +16,9 @@ def page(name: str) -> str:
     Args:
         name: Name of the file in `docs`, without `.md`.
     """
+    # Imported here: every command would wait for it, and few messages name a page.
+    from importlib.metadata import PackageNotFoundError, metadata
+
     path = f"docs/{name}.md"
     try:
         found = metadata("torchx-pulumi")

@@ -9,6 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+EXTRAS_KEY = "torchx_pulumi"
+"""Key of a role's metadata for settings without a field in an AppDef."""
+
+OVERLAY_KEY = "kubernetes"
+"""Key of a role's metadata for the pod overlay, or for the path or URI of its file."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceSpec:
@@ -91,7 +97,10 @@ class RoleSpec:
     tolerations: Sequence[Mapping[str, Any]] = ()
     """Kubernetes tolerations."""
     pod_overlay: Mapping[str, Any] | None = None
-    """Fields laid over the pod template by TorchX's overlay rules (PUT, JOIN, DEL). Already read when given as URI."""
+    """Fields laid over the pod template by TorchX's overlay rules (PUT, JOIN, DEL). Already read when given as URI.
+
+    JOIN of containers on `name` reaches the main container of every replica by `<role>-${replica_id}`.
+    """
 
     @property
     def pod_image(self) -> str:
@@ -109,3 +118,6 @@ class JobSpec:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     torchx_version: str | None = None
     """Value of the version label, set by the readers in `inputs`. None: no label (TorchX is not installed)."""
+    machine_values: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What TorchX's components take from the machine that calls them, by the path in a role (`image`, `env[LOGLEVEL]`).
+    Nobody chose such a value: a role that has it keeps that of its recorded run. Empty: all values are chosen."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+from torchx_pulumi.model.object_schemes import URLS
 from torchx_pulumi.model.options import option, option_table
+from torchx_pulumi.model.text import in_words
 
 
 class OnRunningChange(str, Enum):
@@ -51,6 +53,7 @@ class LaunchOptions:
     kubeconfig: str | None = option(
         "Path of the kubeconfig, or in programs its contents, kept secret. Unset: KUBECONFIG or ~/.kube/config",
         default=None,
+        secret=True,
     )
     kube_context: str | None = option("Context of the kubeconfig. Unset: its current one", default=None)
     ui_url: str | None = option(
@@ -59,7 +62,7 @@ class LaunchOptions:
         component=False,
     )
     log_archive: str | None = option(
-        "Archive that keeps the logs of deleted pods: a folder, or an s3://, gs:// or azblob:// URL. Unset: none",
+        f"Archive that a controller fills with logs: a folder, or an {in_words(URLS)} URL. Unset: none",
         default=None,
     )
 

@@ -66,6 +66,8 @@ class Option:
     """Value at which it is not counted. `MISSING`: the default; a default that changes leaves its old value here."""
     choices: tuple[str, ...] = ()
     """Values of a text with few values. Those of an enum are its members."""
+    secret: bool = False
+    """It may hold credentials: SDKs that are generated from the schema encrypt it, and no `repr` shows it."""
 
     @property
     def required(self) -> bool:
@@ -100,14 +102,15 @@ def option(
     counted: bool = True,
     counted_default: Any = MISSING,
     choices: tuple[str, ...] = (),
+    secret: bool = False,
 ) -> Any:
     """Return the field of an option table; the parameters are those of `Option`. A default may be a mapping."""
     row = {"help": help, "torchx": torchx, "component": component}
     identity = {"counted": counted, "counted_default": counted_default}
-    metadata = {**row, **identity, "known": known, "choices": choices}
+    metadata = {**row, **identity, "known": known, "choices": choices, "secret": secret}
     if isinstance(default, Mapping):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return field(default_factory=lambda: dict(default), metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
@@ -176,6 +179,16 @@ class Options:
     @property
     def priority_class(self) -> str | None:
         """PriorityClass of the job, if any."""
+        return None
+
+    @property
+    def success_roles(self) -> Sequence[str] | None:
+        """Roles of which one is enough for the job to succeed. None: all have to."""
+        return None
+
+    @property
+    def start_after(self) -> Mapping[str, Sequence[str]] | None:
+        """Role to the roles that must run before it starts. None: no role waits."""
         return None
 
     @property

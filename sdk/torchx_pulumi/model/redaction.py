@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus, unquote
 
+from torchx_pulumi.model.object_schemes import SCHEMES
+
 MARK = "***"
 """Replacement of a password."""
 
@@ -62,7 +64,7 @@ _ASSIGNED = re.compile(
 _NO_USER = frozenset({"file", "unix"})
 """Schemes whose URLs have no user. An `@` is part of the path."""
 
-_NO_PASSWORD = frozenset({"s3", "gs", "azblob", "http", "https", "awskms", "gcpkms", "azurekeyvault", "hashivault"})
+_NO_PASSWORD = frozenset({*SCHEMES, "http", "https", "awskms", "gcpkms", "azurekeyvault", "hashivault"})
 """Schemes whose paths may contain an `@`. Only an `@` before the path ends the user."""
 
 

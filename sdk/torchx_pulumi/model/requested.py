@@ -44,7 +44,7 @@ class Requested:
         >>> Requested(action=RequestedAction.CANCEL, at="2026-11-01T10:00:00Z").words
         'cancelled at 2026-11-01T10:00:00Z'
         """
-        done = "cancelled" if self.action is RequestedAction.CANCEL else "resumed"
+        done = "cancelled" if self.action is RequestedAction.CANCEL else "asked to run again"
         return f"{done} at {self.at}"
 
     def is_about(self, uid: str | None) -> bool:

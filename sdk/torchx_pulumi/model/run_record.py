@@ -59,6 +59,9 @@ class RunRecord:
     None, or a role that is not in it: they name the tag alone."""
     cluster: ClusterIdentity | None = None
     """The cluster that it was launched in; not part of the run's identity. None: it could not be read then."""
+    provider: str | None = None
+    """URN of the Kubernetes provider that the program chose for its objects; not part of the run's identity. None: that
+    of the component, or the default one."""
 
 
 def are_first_replicas(found: Sequence[Any]) -> bool:
@@ -77,7 +80,7 @@ def write_record(record: RunRecord) -> dict[str, Any]:
 
 
 def read_record(value: Any) -> RunRecord | None:
-    """Return what `write_record` wrote; None stays None.
+    """Read what `write_record` wrote; None stays None.
 
     Raises:
         DeployError: This release does not know its version or that of its identity, or it is not a record.

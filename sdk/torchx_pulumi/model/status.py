@@ -19,7 +19,7 @@ class JobState(str, Enum):
     UNSUBMITTED = "UNSUBMITTED"
     """Not launched."""
     SUBMITTED = "SUBMITTED"
-    """The object exists; the scheduler has not acted on it yet."""
+    """The object exists; no controller has acted on it yet."""
     PENDING = "PENDING"
     """Waiting for the queue, for a node or for its image."""
     RUNNING = "RUNNING"
@@ -39,186 +39,87 @@ class JobState(str, Enum):
 class Reason(str, Enum):
     """Why a job or a replica is in its state, in one stable word; the message has the details.
 
-    The text of each is what it means, and what to do; docs/diagnosis.md has a table of them.
+    The text of each is what it means; the table of docs/diagnosis.md has the same text, and what to do.
     """
 
     SUBMITTED = "Submitted"
-    """The object exists; controllers have not acted on it yet.
-
-    Wait; after a minute it becomes `ControllerAbsent`.
-    """
+    """Submitted; no controller has acted on it yet."""
     WAITING_IN_QUEUE = "WaitingInQueue"
-    """The queue, or MCAD's line, has not let the job in. The detail says what runs in it, or who is before it.
-
-    Wait, stop what holds the queue, or give the job a higher priority.
-    """
+    """The queue, or MCAD's line, has not let the job in. The detail says what runs in it, or who is before it."""
     UNSCHEDULABLE = "Unschedulable"
-    """Every suitable node is full now. The summary names what is short and the nodes that could take it.
-
-    Wait, stop what runs there, or ask for less.
-    """
+    """Every suitable node is full now, or a volume is not made yet. The summary names what is short and nodes that
+    could take it."""
     NEVER_SCHEDULABLE = "NeverSchedulable"
-    """More than the whole cluster has, or labels and taints that exclude every node.
-
-    Ask for less, correct the selector, add tolerations or nodes. An autoscaler may be adding them.
-    """
+    """No room ends the wait: more than the cluster has; labels, taints or cordons that exclude every node; no such
+    claim or StorageClass; a volume of other nodes."""
     GANG_WAITING = "GangWaiting"
-    """Some replicas have a place, others not, and the gang starts whole: k of n.
-
-    Wait, or set `min_replicas`.
-    """
+    """Some replicas have a place, others not, and the gang starts whole: k of n."""
     QUEUE_MISSING = "QueueMissing"
-    """The queue does not exist.
-
-    Correct `queue`, or have it created.
-    """
+    """The queue does not exist."""
     QUEUE_CLOSED = "QueueClosed"
-    """The queue is closed.
-
-    Use another, or have it opened.
-    """
+    """The queue is closed."""
     OVER_QUOTA = "OverQuota"
     """More than the queue's capability or the namespace's ResourceQuota leaves. The detail names what runs in the
-    queue.
-
-    Wait, stop something in it, or ask for less.
-    """
+    queue."""
     SCHEDULER_ABSENT = "SchedulerAbsent"
-    """Pods or gang have waited for a scheduler for a minute.
-
-    Check that the scheduler runs and that its name is right; `torchx-pulumi doctor`.
-    """
+    """Pods or gang have waited for a scheduler for a minute."""
     CONTROLLER_ABSENT = "ControllerAbsent"
-    """The job has waited for its controller for a minute.
-
-    Check that Volcano's or MCAD's controller runs; `torchx-pulumi doctor`.
-    """
+    """The controller has not acted on job or ended pods for a minute."""
     REFUSED = "Refused"
-    """A webhook, the API server or the engine refused an object of the launch.
-
-    Correct what it names.
-    """
+    """A webhook, the API server or the engine refused an object of the launch, or a pod."""
     WAITING_FOR_PODS = "WaitingForPods"
-    """Let in; pods are being made or placed.
-
-    Wait.
-    """
+    """Waiting for its pods: it was let in, and they are being made or placed."""
+    WAITING_FOR_ROLE = "WaitingForRole"
+    """A replica whose role starts after others (`start_after`), which do not all run yet. The message names them."""
     STARTING = "Starting"
-    """On a node; containers are being made.
-
-    Wait.
-    """
+    """Its containers are being created, on its node."""
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     """The image cannot be pulled. The summary says why: not in the registry, credentials, rate limit, registry not
-    reached, invalid name, another processor.
-
-    Push it, correct its name, or add a pull secret.
-    """
+    reached, invalid name, another processor."""
     CONTAINER_REFUSED = "ContainerRefused"
-    """The container cannot be made or started: a missing Secret or volume, a command that the image does not have.
-
-    Correct what the message names.
-    """
+    """The container cannot be made or started: a missing Secret or volume, a command that the image does not have."""
     CRASH_LOOP = "CrashLoop"
-    """A container ends again and again; counted, with how it ended the last time.
-
-    Read the log of the previous attempt.
-    """
+    """A container ends again and again; counted, with how it ended the last time."""
     INIT_FAILED = "InitContainerFailed"
-    """An init container failed before the others started.
-
-    Read its log.
-    """
+    """An init container failed before the others started."""
     SIDECAR_FAILED = "SidecarFailed"
-    """A container other than the job's own failed.
-
-    Read its log.
-    """
+    """A container other than the job's own failed."""
     RUNNING = "Running"
-    """Running.
-
-    Nothing.
-    """
+    """Running."""
     RESTARTING = "Restarting"
-    """Failed, and is started again.
-
-    Wait; the next diagnosis says why it failed.
-    """
+    """Being restarted, after a failure or a resume."""
     STOPPING = "Stopping"
-    """Being aborted, terminated or completed.
-
-    Wait.
-    """
+    """Being stopped: aborted, terminated or completed."""
     COMPLETED = "Completed"
-    """All replicas ended with exit code 0; in an elastic job, as many as it needs, and the message names the others.
-
-    Nothing.
-    """
+    """All replicas exited with code 0; in an elastic job, as many as it needs, and the message names the others."""
+    ROLE_ENDED = "RoleEnded"
+    """A replica that was stopped, and its pod deleted, because another role ended the job (`success_roles`)."""
     EXIT_CODE = "ExitCode"
-    """A container ended with another exit code, or by a signal, which is named. The detail has its last lines.
-
-    Read the log.
-    """
+    """A container ended with another exit code, or by a signal, which is named. The detail has its last lines."""
     OUT_OF_MEMORY = "OutOfMemory"
-    """A container used more memory than its limit, which is named.
-
-    Ask for more memory, or use less.
-    """
+    """A container used more memory than its limit, which is named."""
     EVICTED = "Evicted"
-    """The node took the pod away, or somebody drained it.
-
-    Launch again, or set `max_retries`.
-    """
+    """The node took the pod away, or somebody drained it."""
     PREEMPTED = "Preempted"
-    """The pod had to make room for another.
-
-    Launch again, raise the priority class, or use another queue.
-    """
+    """The pod had to make room for another."""
     NODE_LOST = "NodeLost"
-    """The node of the pod went away, shut down, or does not answer.
-
-    Check the node, launch again, or set `max_retries`.
-    """
+    """The node of the pod went away, shut down, or does not answer."""
     FAILED = "Failed"
-    """Failed for an unknown reason.
-
-    Read log and events.
-    """
+    """Failed, and the scheduler does not say why."""
     RETRIES_EXHAUSTED = "RetriesExhausted"
-    """Failed more often than it may be retried. The next diagnosis says why.
-
-    Correct the cause, or raise `max_retries`.
-    """
+    """Started again as often as it may be, resumes included. The next diagnosis says why."""
     SUSPENDED = "Suspended"
-    """Held back or stopped until it is resumed.
-
-    Resume it (`torchx-pulumi resume`, `suspend: false`).
-    """
+    """Held back or stopped until it is resumed."""
     CANCELLED = "Cancelled"
-    """Stopped because somebody asked for it.
-
-    Resume it if its object still exists, or launch again.
-    """
+    """Stopped, because somebody asked for it."""
     POD_GONE = "PodGone"
-    """The pod was deleted before its end was seen; with `gang=pods` it stays deleted.
-
-    Read the log where it is collected.
-    """
+    """Its pods were deleted before their end was seen; `gang=pods` and AppWrapper v1beta2 do not make them again."""
     NOT_FOUND = "NotFound"
-    """The job's objects are not in the cluster.
-
-    Check whether somebody deleted it, and that cluster and namespace are right.
-    """
+    """The job's objects are not in the cluster."""
     NOT_OBSERVED = "NotObserved"
-    """The cluster has not answered since the launch, and the stack has only the launch.
-
-    Check whether its cluster can be reached (`torchx-pulumi doctor`).
-    """
+    """It was never observed: the cluster has not answered since the launch, and the stack has only the launch."""
     UNREADABLE = "Unreadable"
-    """The object lacks its status, or has one that this release does not know.
-
-    Look at it with kubectl; a newer release may know it.
-    """
+    """The object lacks its status, or has one that this release does not know."""
 
 
 def read_state(value: object) -> JobState:
@@ -339,6 +240,11 @@ class JobStatus:
     def replicas(self) -> tuple[ReplicaStatus, ...]:
         """All replicas, role by role."""
         return tuple(replica for role in self.roles for replica in role.replicas)
+
+    @property
+    def advice(self) -> str:
+        """What to do, by the first diagnosis that says it. Empty: nothing."""
+        return next((one.resolution for one in self.diagnoses if one.resolution), "")
 
     @property
     def exit_code(self) -> int | None:

@@ -49,6 +49,15 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+def in_words(texts: Sequence[str], last: str = "or") -> str:
+    """Return two or more texts with commas between them, and a word before the last one.
+
+    >>> in_words(["a", "b", "c"])
+    'a, b or c'
+    """
+    return f"{', '.join(texts[:-1])} {last} {texts[-1]}"
+
+
 def is_text_list(value: object) -> bool:
     """Return whether a value is a list or a tuple of texts."""
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)

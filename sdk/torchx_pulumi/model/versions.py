@@ -86,7 +86,7 @@ VERSIONS: Final[Mapping[str, PartVersions]] = MappingProxyType(
         "torchx": PartVersions(title="TorchX", tested="0.7.0", oldest=(0, 7), package="torchx"),
         "torchx-nightly": PartVersions(title="TorchX nightly", tested="2026.10.26", oldest=(2026, 10)),
         "pulumi": PartVersions(title="Pulumi CLI", tested="3.274.1", oldest=(3, 259)),
-        # docs/decisions/0022 has why the Python package has a hard upper limit.
+        # docs/decisions/0022 has what happens with a newer Python package.
         "pulumi-sdk": PartVersions(title="Python package pulumi", tested="3.272.0", oldest=(3, 259), package="pulumi"),
         # Pulumi installs the provider whose version is that of the Python package.
         "kubernetes-provider": PartVersions(
@@ -119,11 +119,10 @@ VERSIONS: Final[Mapping[str, PartVersions]] = MappingProxyType(
 """Every part by its name, those of `tools.bootstrap` under the name that they have there."""
 
 _SDK: Final = VERSIONS["pulumi-sdk"]
-SDK_ADVICE: Final = (
-    f"run `pip install 'pulumi>={_SDK.oldest[0]}.{_SDK.oldest[1]},<{_SDK.newest[0]}.{_SDK.newest[1] + 1}'`, or "
-    "install a newer torchx-pulumi"
-)
-"""Advice about a version of the Python package `pulumi` that is not supported."""
+SDK_TESTED: Final = f"pulumi>={version_text(_SDK.oldest)},<{_SDK.newest[0]}.{_SDK.newest[1] + 1}"
+"""Requirement that only tested versions of the Python package `pulumi` meet."""
+SDK_ADVICE: Final = f"run `pip install '{SDK_TESTED}'`, or install a newer torchx-pulumi"
+"""Advice about a version of the Python package `pulumi` that is not supported, or changed something."""
 
 
 PROVIDER_ADVICE: Final = "run `pip install --upgrade pulumi-kubernetes`"
@@ -153,16 +152,16 @@ def provider_problem(version: Version) -> str | None:
 
 
 def sdk_problem(version: str) -> str | None:
-    """Return why a version of the Python package `pulumi` is refused, or None if it was tested.
+    """Return why a version of the Python package `pulumi` is refused whatever is in it, or None.
 
-    >>> sdk_problem("3.272.1")
-    >>> sdk_problem("3.300.0")[:79]
-    'the Python package pulumi 3.300.0 was not tested with torchx-pulumi, only 3.259'
+    >>> sdk_problem("3.300.0")
+    >>> sdk_problem("4.0.0")
+    'the Python package pulumi 4.0.0 is not supported, only 3.259 or newer below 4'
     """
-    found = read_version(version)
-    if found is not None and _SDK.oldest <= found <= _SDK.newest:
+    found, oldest = read_version(version), _SDK.oldest
+    if found is not None and oldest <= found < (oldest[0] + 1,):
         return None
     return (
-        f"the Python package pulumi {version} was not tested with torchx-pulumi, only {_SDK.supported}, and jobs in a "
-        "program need parts of it that may change"
+        f"the Python package pulumi {version} is not supported, only {version_text(oldest)} or newer below "
+        f"{oldest[0] + 1}"
     )

@@ -23,15 +23,15 @@ from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
     Declared,
+    DeclaredResource,
     FlatOutputs,
     Links,
     Observed,
     ObservedReplica,
     ObservedRole,
-    RequestedOutput,
-    ResourceOutput,
     Source,
     TorchxOutput,
+    UserRequest,
 )
 from torchx_pulumi.schedulers import backend_of
 from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS
@@ -68,7 +68,7 @@ def assemble(
     kube_context: str | None = None,
     ui_url: str | None = None,
     log_archive: str | None = None,
-    requested: RequestedOutput | None = None,
+    requested: UserRequest | None = None,
 ) -> TorchxOutput:
     """Put the parts of the object `torchx` together."""
     links: Links = {"log_command": log_command(plan, kube_context=kube_context), "ui_url": ui_url}
@@ -143,7 +143,7 @@ def build_declared(
         digests: Image reference of pods to its digest, for images whose digest is known and that the pods do not name.
     """
     roles = [*zip(plan.roles, plan.spec.roles, strict=True)]
-    return {
+    declared: Declared = {
         "roles": [
             {
                 "name": role.name,
@@ -160,9 +160,14 @@ def build_declared(
         "spec_hash": spec_hash,
         "created_by": created_by,
     }
+    if plan.options.success_roles is not None:
+        declared["success_roles"] = [*plan.options.success_roles]
+    if plan.options.start_after is not None:
+        declared["start_after"] = {role: [*others] for role, others in plan.options.start_after.items()}
+    return declared
 
 
-def total(counted: Sequence[tuple[ResourceSpec, int]]) -> ResourceOutput:
+def total(counted: Sequence[tuple[ResourceSpec, int]]) -> DeclaredResource:
     """Add up resources, each a number of times; an unset or negative amount counts as 0."""
     devices: dict[str, int] = {}
     for resource, times in counted:

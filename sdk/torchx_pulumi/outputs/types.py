@@ -2,12 +2,16 @@
 
 `building` builds them and `reader` reads them. `make schema` writes schema.json, the JSON Schema for other languages,
 from these types and the texts under their fields. In a stack's state, fields that are null may be absent.
+
+`Declared`, `Observed`, `UserRequest` and the types of their fields are also types of the Pulumi package. So they do not
+inherit (inherited fields lose their text), the module has no `from __future__ import annotations` (Pulumi's analyzer
+needs real types), and no name is another one followed by `Output` (Go generates such a type for each).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal
+
+from typing_extensions import NotRequired, TypedDict
 
 SCHEMA_VERSION: Final = 1
 """Version of the object `torchx`. A new field keeps it; a removed or changed one raises it."""
@@ -33,7 +37,7 @@ class AppOutput(TypedDict):
     """Queue of the job. Null: the scheduler has no queues, or none was chosen."""
 
 
-class ResourceOutput(TypedDict):
+class DeclaredResource(TypedDict):
     """Requested amounts. An amount that is not set or negative counts as 0."""
 
     cpu: float
@@ -59,7 +63,7 @@ class DeclaredRole(TypedDict):
     """Number of replicas, at least 0."""
     min_replicas: int | None
     """Replicas that are enough to start. Null: all."""
-    resource: ResourceOutput
+    resource: DeclaredResource
     """Amounts of one replica."""
 
 
@@ -68,7 +72,7 @@ class Declared(TypedDict):
 
     roles: list[DeclaredRole]
     """Roles in the order of the app."""
-    resources_total: ResourceOutput
+    resources_total: DeclaredResource
     """Amounts of all replicas together."""
     priority: str | None
     """PriorityClass. Null: the cluster's default."""
@@ -76,6 +80,10 @@ class Declared(TypedDict):
     """Hash of the run."""
     created_by: str | None
     """User who requested the job. Null: not known."""
+    success_roles: NotRequired[list[str] | None]
+    """The job succeeds when one of these roles has. Null: when all have."""
+    start_after: NotRequired[dict[str, list[str]] | None]
+    """Role to the roles that must run before it starts. Null: no role waits."""
 
 
 class ObservedCondition(TypedDict):
@@ -86,9 +94,9 @@ class ObservedCondition(TypedDict):
     status: str
     """True, False or Unknown."""
     reason: str
-    """One word that never changes; the page Diagnosis of the documentation lists them."""
+    """One word that never changes; the page Diagnosis lists them."""
     message: str
-    """Details. Empty: there are none."""
+    """Details. Empty: none."""
     since: str | None
     """When it changed to this status. Null: not known."""
 
@@ -108,7 +116,7 @@ class ObservedDiagnosis(TypedDict):
     """One cause for which the job does not run, or did not succeed."""
 
     reason: str
-    """One word that never changes; the page Diagnosis of the documentation lists them."""
+    """One word that never changes; the page Diagnosis lists them."""
     summary: str
     """What is wrong, in one line."""
     detail: str
@@ -119,16 +127,7 @@ class ObservedDiagnosis(TypedDict):
     """Objects from which it was read, the most important first."""
 
 
-class ReplicaTimes(TypedDict, total=False):
-    """When a replica ran; a time that is not known is absent."""
-
-    started_at: str | None
-    """When its first container started."""
-    finished_at: str | None
-    """When its last container ended."""
-
-
-class ObservedReplica(ReplicaTimes):
+class ObservedReplica(TypedDict):
     """One observed replica."""
 
     id: int
@@ -138,7 +137,7 @@ class ObservedReplica(ReplicaTimes):
     state: str
     """State, by the names of TorchX's AppState."""
     reason: str
-    """One word that never changes; the page Diagnosis of the documentation lists them."""
+    """One word that never changes; the page Diagnosis lists them."""
     message: str
     """Details, at most 400 characters."""
     exit_code: int | None
@@ -147,6 +146,10 @@ class ObservedReplica(ReplicaTimes):
     """Node of the pod. Null: not on a node."""
     restarts: int
     """Restarts of the pod's containers."""
+    started_at: NotRequired[str | None]
+    """When its first container started."""
+    finished_at: NotRequired[str | None]
+    """When its last container ended."""
 
 
 class ObservedRole(TypedDict):
@@ -163,24 +166,7 @@ class ObservedRole(TypedDict):
     """State to the number of replicas in it, all replicas counted."""
 
 
-class ObservedObjectUid(TypedDict, total=False):
-    """Which job object was observed, and as of when; absent if that is not known."""
-
-    uid: str | None
-    """Uid of the observed job object."""
-    resource_version: str | None
-    """`metadata.resourceVersion` of what was observed, which orders observations of one attempt."""
-
-
-class OmittedRoles(TypedDict, total=False):
-    """How many roles are not listed; absent where all are."""
-
-    roles_omitted: int | None
-    """Number of roles after the listed ones, left out where `observed` would be larger than 60,000 bytes even without
-    replicas. Null: none."""
-
-
-class Observed(ObservedObjectUid, OmittedRoles):
+class Observed(TypedDict):
     """What was observed. Updated by `pulumi up` and `pulumi refresh --run-program`."""
 
     state: str
@@ -188,7 +174,7 @@ class Observed(ObservedObjectUid, OmittedRoles):
     phase: str | None
     """The scheduler's own word for the state. Null: it has none yet."""
     reason: str
-    """One word that never changes; the page Diagnosis of the documentation lists them."""
+    """One word that never changes; the page Diagnosis lists them."""
     message: str
     """Details, those of the first diagnosis where there is one; at most 2,000 characters."""
     diagnoses: list[ObservedDiagnosis]
@@ -207,27 +193,29 @@ class Observed(ObservedObjectUid, OmittedRoles):
     """When the job ended. Null: it did not, or not known."""
     observed_at: str
     """When it was observed; changes only when something else here does."""
-    source: Source
+    source: str
     """live: read from the cluster; record: the last known state, kept by the stack."""
+    uid: NotRequired[str | None]
+    """Uid of the observed job object."""
+    resource_version: NotRequired[str | None]
+    """`metadata.resourceVersion` of what was observed, which orders observations of one attempt."""
+    roles_omitted: NotRequired[int | None]
+    """Number of roles after the listed ones, left out where `observed` would be larger than 60,000 bytes even without
+    replicas. Null: none."""
 
 
-class ArchiveLink(TypedDict, total=False):
-    """Where logs are kept after their pods; absent where no archive was configured."""
-
-    log_archive: str | None
-    """URL of the archive that the containers' logs are copied to, without credentials. Null: none was configured."""
-
-
-class Links(ArchiveLink):
+class Links(TypedDict):
     """Where to find more."""
 
     log_command: str
     """Shell command that prints and follows the logs of all replicas."""
     ui_url: str | None
     """Link to the job in a dashboard. Null: none was configured."""
+    log_archive: NotRequired[str | None]
+    """URL of the archive that a controller copies the logs to, without credentials. Null: none was configured."""
 
 
-class RequestedOutput(TypedDict):
+class UserRequest(TypedDict):
     """The last request to cancel or to resume the run. What is null may be absent."""
 
     action: str
@@ -246,14 +234,7 @@ class RequestedOutput(TypedDict):
     """`metadata.resourceVersion` of the job object when it was made. Null: not known."""
 
 
-class RequestedPart(TypedDict, total=False):
-    """What users asked for; absent if nobody asked for anything."""
-
-    requested: RequestedOutput | None
-    """The last request to cancel or to resume the run."""
-
-
-class TorchxOutput(RequestedPart):
+class TorchxOutput(TypedDict):
     """The stack output `torchx`. Fields may be added without a new schema_version; what is null may be absent."""
 
     schema_version: int
@@ -262,6 +243,8 @@ class TorchxOutput(RequestedPart):
     declared: Declared
     observed: Observed
     links: Links
+    requested: NotRequired[UserRequest | None]
+    """The last request to cancel or to resume the run."""
 
 
 class FlatOutputs(TypedDict):
@@ -285,16 +268,16 @@ COMPONENT_OUTPUTS: Sequence[tuple[str, str, str]] = (
     ("job_name", "str", "Name of the job object."),
     ("namespace", "str", "Namespace of all objects."),
     ("uid", "str", "Uid of the job object; a new one is a new run."),
-    ("service", "str", "Name of the headless Service by which replicas find each other. Empty: there is none."),
+    ("service", "str", "Name of the headless Service by which replicas find each other. Empty: none."),
     ("pod_groups", "list[str]", "Names of the PodGroups. Empty: there is no gang scheduler."),
     ("pod_names", "list[str]", "Names of the pods, in the order of ranks."),
     ("rank0_host", "str", "Host name of rank 0 inside the job."),
     ("images", "dict[str, str]", "Role name to image."),
-    ("declared", "dict[str, Any]", "What was asked for: `declared` of the stack output `torchx`."),
-    ("observed", "dict[str, Any]", "What was seen: `observed` of the stack output `torchx`."),
+    ("declared", "Declared", "What was asked for: `declared` of the stack output `torchx`."),
+    ("observed", "Observed", "What was seen: `observed` of the stack output `torchx`."),
     (
         "requested",
-        "dict[str, Any] | None",
+        "UserRequest | None",
         "Last request to cancel or resume the run: `requested` of the stack output `torchx`. None: none.",
     ),
 )

@@ -7,7 +7,7 @@ container, which the kubelet expands.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -22,7 +22,8 @@ from torchx_pulumi.planning.macros import (
     macro_values,
     substitute,
 )
-from torchx_pulumi.planning.overlay import joins_on
+from torchx_pulumi.planning.overlay import joins_main_container, joins_on
+from torchx_pulumi.planning.references import expand
 
 AUTO_REPLICAS: Final = 10
 """Largest number of replicas of a job for which the layout `auto` is `replica`."""
@@ -36,10 +37,8 @@ RoleTasks = Mapping[str, Sequence[int]]
 _SAMPLES: Final = ("0", "7", "12")
 """Replica ids for which both layouts are compared."""
 
-_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
-
-def tasks_per_role(spec: JobSpec, most: int) -> RoleTasks:
+def tasks_per_role(spec: JobSpec, most: int, whole: Collection[str] = ()) -> RoleTasks:
     """Return the tasks of a job in the layout `role`.
 
     Rank 0 is a task of its own, with the values that TorchX gives to it; the other replicas of a role are tasks of at
@@ -48,10 +47,11 @@ def tasks_per_role(spec: JobSpec, most: int) -> RoleTasks:
     Args:
         spec: The job.
         most: Replicas that one task can have.
+        whole: Roles that have to be one task.
     """
     found: dict[str, Sequence[int]] = {}
     for position, role in enumerate(spec.roles):
-        if uses_replica_id(role):
+        if why_whole(role, whole):
             found[role.name] = (0,)
         elif position == 0:
             found[role.name] = (0, *range(1, role.num_replicas, most))
@@ -94,28 +94,38 @@ def uses_replica_id(role: RoleSpec) -> bool:
     return any(_differs(text, "replica_id") for _, text in _substituted(role))
 
 
-def layout_obstacles(spec: JobSpec, most: int) -> Iterator[str]:
-    """Yield why a job cannot have the layout `role`, whatever its scheduler is; each names its role."""
+def why_whole(role: RoleSpec, whole: Collection[str]) -> str:
+    """Return why a role is one task in the layout `role`; empty if it may be several. `whole` as there."""
+    return "uses ${replica_id}" if uses_replica_id(role) else "is in success_roles" if role.name in whole else ""
+
+
+def layout_obstacles(spec: JobSpec, most: int, whole: Collection[str] = ()) -> Iterator[str]:
+    """Yield why a job cannot have the layout `role`, whatever its scheduler is; each names its role.
+
+    Parameters as of `tasks_per_role`.
+    """
     dns_names = names.role_names([role.name for role in spec.roles])
     for position, role in enumerate(spec.roles):
         if role.num_replicas > 1:
-            yield from (f"roles[{position}]{reason}" for reason in _role_obstacles(role, dns_names[position], most))
+            reasons = _role_obstacles(role, dns_names[position], most, why_whole(role, whole))
+            yield from (f"roles[{position}]{reason}" for reason in reasons)
     first = spec.roles[0] if spec.roles else None
-    if first is None or first.num_replicas <= 1 or not uses_replica_id(first):
+    why = why_whole(first, whole) if first else ""
+    if first is None or first.num_replicas <= 1 or not why:
         return
     if RANK0_HOST_ENV in first.env:
-        yield f"roles[0].env sets {RANK0_HOST_ENV}, which is localhost for rank 0 only; roles[0] uses ${{replica_id}}"
+        yield f"roles[0].env sets {RANK0_HOST_ENV}, which is localhost for rank 0 only; roles[0] {why}"
     for position, role in enumerate(spec.roles):
         for path, text in _substituted(role):
             if _differs(text, "rank0_env"):
                 yield (
-                    f"roles[{position}].{path} uses ${{rank0_env}}, and roles[0] uses ${{replica_id}}: as one task its "
+                    f"roles[{position}].{path} uses ${{rank0_env}}, and roles[0] {why}: as one task its "
                     "replicas would all have the values of rank 0"
                 )
                 return
 
 
-def _role_obstacles(role: RoleSpec, dns_name: str, most: int) -> Iterator[str]:
+def _role_obstacles(role: RoleSpec, dns_name: str, most: int, why: str) -> Iterator[str]:
     if role.pod_overlay is not None and (name := _task_named_in(role.pod_overlay, dns_name)) is not None:
         yield f".pod_overlay names {name!r}, the container of one replica"
     # Labels of a template are fixed, so that pods of a shared task cannot have their own.
@@ -124,19 +134,19 @@ def _role_obstacles(role: RoleSpec, dns_name: str, most: int) -> Iterator[str]:
     for path, text in texts(role):
         if path.startswith("env") and text.startswith(FIELD_PATH) and labels.REPLICA_ID in text:
             yield f".{path} reads the label {labels.REPLICA_ID}, which only a pod of a task of its own has"
+    if why and role.num_replicas > most:
+        yield (
+            f".num_replicas is {role.num_replicas}: a role that {why} is one task, which has at most {most} replicas"
+        )
     if not uses_replica_id(role):
         return
     spec = (role.pod_overlay or {}).get("spec")
-    joins = (joins_on(key, "containers") for key in spec) if isinstance(spec, Mapping) else ()
-    # A join on the name leaves the variables of the container.
-    other = next((on for on in joins if on not in (None, "name")), None)
-    if other is not None:
-        yield f".pod_overlay joins containers on {other!r}, which may replace {REPLICA_ID_ENV}, the index of a replica"
-    if role.num_replicas > most:
-        yield (
-            f".num_replicas is {role.num_replicas}: a role that uses ${{replica_id}} is one task, which has at most "
-            f"{most} replicas"
-        )
+    for key, value in spec.items() if isinstance(spec, Mapping) else ():
+        on = joins_on(key, "containers")
+        # A join on the name leaves the variables of the container unless it has some.
+        if on not in (None, "name") or any("env" in item for item in joins_main_container(key, value)):
+            yield f".pod_overlay joins containers on {on!r}, which may replace {REPLICA_ID_ENV}, the index of a replica"
+            break
     for field in ("env", "secret_env"):
         if REPLICA_ID_ENV in getattr(role, field):
             yield f".{field} sets {REPLICA_ID_ENV}, the variable with the index of a replica"
@@ -177,22 +187,6 @@ def _is_expanded(text: str) -> bool:
         expand(compact, {REPLICA_ID_ENV: sample}) == expand(substitute(text, _values(replica_id=sample)), {})
         for sample in _SAMPLES
     )
-
-
-def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Expand references to variables as the kubelet does in arguments and environment.
-
-    `$(NAME)` is the value of a variable, and stays as it is if that is unknown; `$$` is one dollar sign (Kubernetes:
-    `third_party/forked/golang/expansion/expand.go`).
-
-    >>> expand("$(A) $(B) $$(A) ${A} $(", {"A": "1"})
-    '1 $(B) $(A) ${A} $('
-    """
-
-    def read(found: re.Match[str]) -> str:
-        return "$" if found[1] is None else variables.get(found[1], found[0])
-
-    return _REFERENCE.sub(read, text)
 
 
 def _task_named_in(value: object, dns_name: str) -> str | None:

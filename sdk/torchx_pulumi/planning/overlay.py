@@ -1,17 +1,23 @@
 """Pod overlays by the rules of TorchX nightly (`torchx.specs.overlays`): merge, append, PUT, JOIN, DEL.
 
-Overlay files are read in `inputs`.
+The name of a replica's main container ends in a number. A JOIN of containers on `name` reaches the main container of
+every replica by `<role>-${replica_id}`, a name that no container can have. Overlay files are read in `inputs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.planning.names import is_dns_label
 
 FORMAT_KEY = "__torchx_overlays__"
 """Marks metadata that holds one overlay per kind."""
+
+EVERY_NUMBER = "${replica_id}"
+"""End of the name by which an overlay reaches the main container of every replica, in place of its number."""
 
 _PUT = "__put__:"
 _JOIN = "__join__:"
@@ -66,7 +72,8 @@ def overlay_pod(template: Manifest, overlay: Mapping[str, Any]) -> Manifest:
     Raises:
         OverlayError: A field of the overlay does not fit.
     """
-    merge(template, overlay)
+    main = template["spec"]["containers"][0]["name"]
+    merge(template, _for_container(overlay, main))
     result: Manifest = {}
     for part in ("metadata", "spec"):
         found = template.get(part)
@@ -75,6 +82,59 @@ def overlay_pod(template: Manifest, overlay: Mapping[str, Any]) -> Manifest:
         result[part] = _without_none(found)
     _check_pod(result)
     return result
+
+
+def container_problems(spec: Manifest, main: str) -> Iterator[str]:
+    """Yield why the API server refuses the containers of a pod: one lacks an image, or a name of its own.
+
+    No message has a value of the overlay.
+
+    Args:
+        spec: The pod's spec with the overlay.
+        main: Name of the pod's main container.
+    """
+    advice = f"JOIN of containers on name reaches the main container of every replica by {_in_every_replica(main)!r}"
+    names: list[object] = []
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field, ())):
+            where, name, image = f"spec.{field}[{index}]", container.get("name"), container.get("image")
+            if not isinstance(name, str) or not is_dns_label(name):
+                yield f"leaves {where}.name without the name of a container: a-z, 0-9 and '-'; {advice}"
+            elif name in names:
+                yield f"leaves {where}.name with the name of another container; rename it"
+            if not isinstance(image, str) or not image:
+                yield f"leaves {where} without an image; {advice}"
+            names.append(name)
+
+
+def joins_main_container(key: str, value: object) -> Iterator[Mapping[str, Any]]:
+    """Yield what an entry of an overlay's `spec` joins to the main container of every replica."""
+    if joins_on(key, "containers") == "name" and isinstance(value, (list, tuple)):
+        for item in value:
+            if isinstance(item, Mapping) and str(item.get("name")).endswith(f"-{EVERY_NUMBER}"):
+                yield item
+
+
+def _in_every_replica(container: str) -> str:
+    """Return the name by which an overlay reaches the main container of every replica.
+
+    >>> _in_every_replica("trainer-12")
+    'trainer-${replica_id}'
+    """
+    return re.sub(r"\d+$", lambda _: EVERY_NUMBER, container)
+
+
+def _for_container(overlay: Mapping[str, Any], main: str) -> Mapping[str, Any]:
+    """Return an overlay in which the main container of every replica has the name that it has in one of them."""
+    spec = overlay.get("spec")
+    if not isinstance(spec, Mapping):
+        return overlay
+    named = dict(spec)
+    for key, value in spec.items():
+        found = [item for item in joins_main_container(key, value) if item["name"] == _in_every_replica(main)]
+        if found:
+            named[key] = [{**item, "name": main} if item in found else item for item in value]
+    return {**overlay, "spec": named}
 
 
 def _check_pod(pod: Manifest) -> None:

@@ -158,12 +158,16 @@ class TypedReader:
 
 def uncovered(problems: Iterable[Problem], known: Iterable[Problem]) -> Iterator[Problem]:
     """Yield the problems of rules without those of values that could not be read and are known as problems already."""
-    # Readers write `env[A]` where the rules write `env['A']`.
-    paths = {path.replace("'", "") for problem in known for path in (problem.path, snake_case(problem.path))}
+    # One path is `env[A]`, `env['A']` or `env.A`, by who writes it.
+    paths = {_dotted(path) for problem in known for path in (problem.path, snake_case(problem.path))}
     for problem in problems:
-        found = problem.path.replace("'", "")
-        if not any(found == path or found.startswith((f"{path}.", f"{path}[")) for path in paths):
+        found = _dotted(problem.path)
+        if not any(found == path or found.startswith(f"{path}.") for path in paths):
             yield problem
+
+
+def _dotted(path: str) -> str:
+    return path.replace("']", "").replace("['", ".").replace("]", "").replace("[", ".")
 
 
 def field_types(kind: Any) -> tuple[tuple[str, Any, bool], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -11,6 +11,9 @@ from torchx_pulumi.model.launch_options import OnRunningChange
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.runs.identity import changed_fields, is_in_place
+
+RUN_AGAIN = "To run it again, set `rerun` to a new value"
+"""What a program does about a run that is over, and that no `up` starts again."""
 
 
 class Action(Enum):
@@ -114,7 +117,7 @@ def _same_run(
     message = f"run {record.job_name}{ended} is over and its object is gone; it is not started again. "
     if fields:
         message += f"The change of {_words(fields)} has nothing to act on. "
-    message += "To run it again, set `rerun` to a new value"
+    message += RUN_AGAIN
     return Decision(action=Action.DONE_AND_GONE, fields=fields, message=message)
 
 
@@ -140,6 +143,15 @@ def foreign_object(kind: str, namespace: str, name: str) -> str:
         f"{kind} {name!r} in namespace {namespace!r} exists and was not created by this stack, so it is left alone. "
         f"Choose another name, delete it, or take it over on purpose with job_name: {name} and the "
         f"resource option import: {namespace}/{name}"
+    )
+
+
+def values_of_the_machine(run: str, paths: Set[str]) -> str:
+    """Return the message that a kept run has other values than this machine gives its fields at these paths."""
+    return (
+        f"{', '.join(sorted(paths))}: run {run} has another value than TorchX takes from this machine (its version, "
+        "LOGLEVEL), and keeps it, as the job does not choose one. To launch it with this machine's value, set `rerun` "
+        "to a new value"
     )
 
 

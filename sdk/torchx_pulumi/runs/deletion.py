@@ -59,7 +59,7 @@ class DeletionNotes:
 
 
 def deletion_waits(found: Manifest, pods: Sequence[Manifest] | None) -> str:
-    """Return what the deletion of an object waits for.
+    """Name the reason for which the deletion of an object waits.
 
     Args:
         found: The object.

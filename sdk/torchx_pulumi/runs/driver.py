@@ -1,7 +1,6 @@
 """Protocol of the engine: what launches, reads and removes the stack of an app.
 
-`torchx_pulumi_stacks.engine` implements it with Pulumi's Automation API; `torchx_pulumi.testing.fake_driver.FakeDriver`
-passes the same contract suite.
+`torchx_pulumi_stacks.engine` implements it with Pulumi's Automation API.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
@@ -19,16 +18,6 @@ from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 Still = Callable[[RunEntry], bool]
 """Returns whether a cached entry still describes the app."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
-    """Result of a launch."""
-
-    uid: str | None
-    """Uid of the job object."""
-    outputs: Mapping[str, Any]
-    """Outputs of the stack."""
 
 
 class Recorded(str, Enum):
@@ -54,23 +43,19 @@ class Written:
     """Uid of each other run that was written with it to what the stack says of it now."""
 
 
-class Forgotten(str, Enum):
-    """Result of removing a stack without its objects."""
-
-    REMOVED = "removed"
-    KEPT = "kept"
-    """The caller decided to keep it, or the stack does not exist."""
-    DEFERRED = "deferred"
-    """Another process has the lease of the stack, or the stack cannot be reached; try again later."""
-    LEFT = "left"
-    """The stack cannot be removed: no permission, or the backend or the state does not allow it."""
-
-
 class Driver(Protocol):
-    """Operations on the stacks of apps. Implementations: AutomationDriver, FakeDriver."""
+    """Operations on the stacks of apps. Implementation: AutomationDriver."""
 
-    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
-        """Create the app's objects in a stack of its own.
+    def check_process(self) -> None:
+        """Check that this process can launch, before anything is made for a launch.
+
+        Raises:
+            DeployError: It cannot.
+        """
+        ...
+
+    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> str | None:
+        """Create the app's objects in a stack of its own, and return the uid of the job object, if the engine said it.
 
         Args:
             app: The app, with its entry and its objects.
@@ -144,7 +129,7 @@ class Driver(Protocol):
         ...
 
     def answer(self, entry: RunEntry) -> Answer | None:
-        """Return what the stack's output `torchx` says of its run. Starts no process.
+        """Return the observation of the run in the stack's output `torchx`. Starts no process.
 
         Returns:
             It may be about another run than the one that is known here. None: the output is absent, or only a
@@ -171,18 +156,6 @@ class Driver(Protocol):
             also: Returns the same of other runs in the stack; called only if `change` can be written. They are written
                 with it, and the outcome is that of `change`.
             program_stacks: Write also to the stack of a user's own program.
-        """
-        ...
-
-    def forget_at(self, place: StackRef, may_go: Callable[[str], bool]) -> Forgotten:
-        """Remove the stack at a place, with history and backups; its objects and the index are not touched.
-
-        Starts no process. A removal that is interrupted leaves the stack's state, so that it is repeated.
-
-        Args:
-            place: The stack; it is not searched elsewhere.
-            may_go: Called once under the lock of the stack with the text of its checkpoint as it is then; returns
-                whether the stack is removed. Not called if the stack is absent or locked.
         """
         ...
 

@@ -1,7 +1,7 @@
 """The files of a Pulumi project that takes over an app launched by `torchx run`. Pure.
 
 For an app of ours, the program registers the component with the name, project and stack that `torchx run` used. The
-engine then finds the job in its state, and `up` keeps it. A job of TorchX's own scheduler is imported into a new stack.
+engine then finds the job in its state, and `up` keeps it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from torchx_pulumi.inputs.appdef import EXTRAS_KEY, OVERLAY_KEY
 from torchx_pulumi.inputs.appfile import MOUNT_KEYS, RESOURCE_KEYS, ROLE_KEYS
 from torchx_pulumi.inputs.json_values import KEY_ORDER, in_key_order, is_text_only, read_value
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
+from torchx_pulumi.model.job_spec import EXTRAS_KEY, OVERLAY_KEY
 from torchx_pulumi.model.options import chosen_arguments
 from torchx_pulumi.model.redaction import MARK, is_redacted, without_password
 from torchx_pulumi.runs.registration import read_digest_note
@@ -32,7 +32,6 @@ PROGRAM = '''\
 
 from pathlib import Path
 
-import pulumi
 from torchx_pulumi.inputs.appfile import read_app_file
 from torchx_pulumi_components import {component}, export_outputs
 
@@ -40,11 +39,10 @@ job = {component}.from_app(
     {name!r},
     read_app_file(Path(__file__).parent / "app.json"),
     app_id={job_name!r},
-{arguments}{imported})
+{arguments})
 
 # What `torchx` and the fleet read.
 export_outputs(job{digests})
-pulumi.export("uid", job.uid)
 '''
 
 
@@ -64,62 +62,28 @@ def project_files(entry: RunEntry) -> dict[str, str]:
         if value is not None:
             given[name] = value
     digests = f", digests={_literal(found)}" if (found := _image_digests(entry, chosen)) else ""
-    scheduler, name, app_id, project = entry.scheduler, entry.name, entry.app_id, entry.place.project
-    return _files(project, scheduler, name, app_id, _app_file(entry), given, digests=digests)
-
-
-def import_files(
-    project: str, scheduler: str, app: Mapping[str, Any], options: Mapping[str, Any], app_id: str
-) -> dict[str, str]:
-    """Return the files of a project that imports a job of TorchX's own scheduler, by name.
-
-    Args:
-        project: Name of the project.
-        scheduler: Our scheduler for its jobs.
-        app: The app, as the mapping of an AppDef file.
-        options: Run options by name.
-        app_id: `namespace:job_name`.
-    """
-    found = app_id.replace(":", "/")
-    imported = f"    opts=pulumi.ResourceOptions(import_={found!r}),\n"
-    return _files(project, scheduler, app["name"], app_id, app, options, imported=imported)
-
-
-def _files(
-    project: str,
-    scheduler: str,
-    name: str,
-    app_id: str,
-    app: Mapping[str, Any],
-    given: Mapping[str, Any],
-    *,
-    digests: str = "",
-    imported: str = "",
-) -> dict[str, str]:
     program = PROGRAM.format(
-        app_id=app_id,
-        component=component_type(scheduler).rpartition(":")[2],
-        name=name,
-        job_name=app_id.partition(":")[2],
+        app_id=entry.app_id,
+        component=component_type(entry.scheduler).rpartition(":")[2],
+        name=entry.name,
+        job_name=entry.app_id.partition(":")[2],
         arguments="".join(f"    {option}={_literal(value)},\n" for option, value in given.items()),
         digests=digests,
-        imported=imported,
     )
     return {
-        "Pulumi.yaml": f"name: {json.dumps(project)}\nruntime: python\n",
-        "app.json": json.dumps(app, indent=2) + "\n",
+        "Pulumi.yaml": f"name: {json.dumps(entry.place.project)}\nruntime: python\n",
+        "app.json": json.dumps(_app_file(entry), indent=2) + "\n",
         "__main__.py": program,
     }
 
 
-def next_steps(place: StackRef, folder: str, passphrase_file: str | None = None, *, is_new: bool = False) -> list[str]:
+def next_steps(place: StackRef, folder: str, passphrase_file: str | None = None) -> list[str]:
     """Return the commands to run in the new project, without credentials of the backend.
 
     Args:
         place: The stack.
         folder: Folder of the project.
         passphrase_file: File of the stack's passphrase. None: the CLI finds it, or needs none.
-        is_new: The stack is to be made, and the job to be imported into it.
     """
     backend = without_password(place.backend)
     login = f"pulumi login {shlex.quote(backend)}"
@@ -131,13 +95,8 @@ def next_steps(place: StackRef, folder: str, passphrase_file: str | None = None,
         f"cd {shlex.quote(folder)}",
         login,
         *passphrase,
-        f"pulumi stack {'init' if is_new else 'select'} {place.cli_name}",
+        f"pulumi stack select {place.cli_name}",
         "pulumi preview",
-        *(
-            ["pulumi up  # imports the job", "pulumi up  # gives it our labels, by which torchx finds it"]
-            if is_new
-            else []
-        ),
     ]
 
 

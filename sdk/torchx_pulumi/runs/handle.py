@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import Problem, invalid_arguments
-from torchx_pulumi.schedulers.registry import find_backend, scheduler_names
+from torchx_pulumi.schedulers.registry import scheduler_names
 
 PREFIX = "pulumi_"
 """Start of the names of our schedulers in TorchX."""
+
+DEFAULT_SESSION = "torchx"
+"""TorchX session of its command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,15 +24,11 @@ class Handle:
     session: str
     """TorchX session."""
     app_id: str
-    """`namespace:name`."""
+    """`namespace:name`, or `name` as in TORCHX_JOB_ID of a pod."""
 
 
-def read_handle(text: str, *, torchx: bool = False) -> Handle:
+def read_handle(text: str) -> Handle:
     """Read an app handle.
-
-    Args:
-        text: The handle.
-        torchx: Those of TorchX's own schedulers are read too, if their jobs can be described.
 
     Raises:
         InvalidJobError: It is not a handle, or of a scheduler of another package.
@@ -40,14 +39,20 @@ def read_handle(text: str, *, torchx: bool = False) -> Handle:
     head, sign, rest = text.partition("://")
     session, slash, app_id = rest.partition("/")
     schedulers = {f"{PREFIX}{name}": name for name in scheduler_names()}
-    if torchx:
-        schedulers |= {own: name for name in scheduler_names() if (own := find_backend(name).torchx_scheduler)}
-    if not sign or not slash or ":" not in app_id or head not in schedulers:
+    if not sign or not slash or not app_id or head not in schedulers:
         allowed = " or ".join(f"{name}://SESSION/NAMESPACE:NAME" for name in schedulers)
         raise invalid_arguments(Problem("HANDLE", f"is {text!r}, must be {allowed}"))
     return Handle(scheduler=schedulers[head], session=session, app_id=app_id)
 
 
+def handle_of(entry: RunEntry) -> str:
+    """Return the handle of an app.
+
+    An app that was launched without TorchX has no session, and any one finds it.
+    """
+    return f"{PREFIX}{entry.scheduler}://{entry.session or DEFAULT_SESSION}/{entry.app_id}"
+
+
 def delete_command(entry: RunEntry) -> str:
     """Return the command that deletes an app, for messages."""
-    return f"torchx-pulumi delete {PREFIX}{entry.scheduler}://{entry.session}/{entry.app_id}"
+    return f"torchx-pulumi delete {handle_of(entry)}"

@@ -88,13 +88,18 @@ def field_values(
     if rerun is not None:
         fields["rerun"] = rerun
     fields["roles"] = [role.name for role in spec.roles]
-    seen: dict[str, int] = {}
-    for role in spec.roles:
-        seen[role.name] = seen.get(role.name, 0) + 1
-        suffix = "" if seen[role.name] == 1 else f"#{seen[role.name]}"
-        for path, value in _role_fields(role, version):
-            fields[f"roles[{role.name}{suffix}].{path}"] = value
+    for where, role in _role_paths(spec):
+        fields |= {f"{where}.{path}": value for path, value in _role_fields(role, version)}
     return dict(sorted(fields.items()))
+
+
+def machine_fields(spec: JobSpec) -> set[str]:
+    """Return the paths of the fields that a TorchX component took from the machine, see `JobSpec.machine_values`."""
+    found = set()
+    for where, role in _role_paths(spec):
+        values = {"image": role.image, **{f"env[{name}]": value for name, value in role.env.items()}}
+        found |= {f"{where}.{path}" for path, value in spec.machine_values.items() if values.get(path) == value}
+    return found
 
 
 def owner_digest(organization: str, project: str, stack: str, urn: str) -> str:
@@ -113,6 +118,15 @@ def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     changed = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
     entries = {path[: path.rindex("[")] for path in changed if path.endswith("]")}
     return [path for path in changed if path not in entries]
+
+
+def _role_paths(spec: JobSpec) -> Iterator[tuple[str, RoleSpec]]:
+    """Yield each role after its path, which is another one for each role of the same name."""
+    seen: dict[str, int] = {}
+    for role in spec.roles:
+        seen[role.name] = seen.get(role.name, 0) + 1
+        suffix = "" if seen[role.name] == 1 else f"#{seen[role.name]}"
+        yield f"roles[{role.name}{suffix}]", role
 
 
 def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:

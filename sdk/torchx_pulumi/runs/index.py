@@ -93,25 +93,6 @@ class RunIndex:
                 write_json(self._path(now), write_entry(now))
             return now
 
-    def forget(self, entry: RunEntry) -> None:
-        """Remove an app and its observation; a later launch of its name stays.
-
-        Of an app that is not in the index, for example a colleague's, there may be an observation too.
-
-        Args:
-            entry: The app as its stack has it.
-
-        Raises:
-            DeployError: The entry cannot be read or removed.
-        """
-        if self._is_there(self._path(entry)):
-            launch = entry.launch, entry.launched_at
-            self.update(entry, lambda now: None if now and (now.launch, now.launched_at) == launch else now)
-        elif self._is_there(self._observed_path(entry)):
-            with locked(self._folder):
-                if not self._is_there(self._path(entry)) and self.observation(entry) is not None:
-                    remove_file(self._observed_path(entry))
-
     def get(self, entry: RunEntry) -> RunEntry | None:
         """Return an entry as it is now. None: it is gone."""
         return self._read(self._path(entry))
@@ -122,14 +103,15 @@ class RunIndex:
         """Return an app by its id. None: it was not launched from here.
 
         Args:
-            app_id: `namespace:name`.
+            app_id: `namespace:name`, or `name` if it is in one namespace only.
             scheduler: `volcano` or `mcad`.
             cluster: Returns the cluster in force; called only if several clusters have the id.
 
         Raises:
-            InvalidJobError: Several clusters have the id, and the one in force does not.
+            InvalidJobError: Several clusters have the id, and the one in force does not; or several namespaces have it.
             DeployError: The entry cannot be read.
         """
+        app_id = self.full_id(app_id, scheduler)
         found = self._named(app_id, scheduler)
         if len(found) < 2:
             return found[0] if found else None
@@ -143,6 +125,26 @@ class RunIndex:
             "the context in force (KUBECONFIG, `kubectl config use-context`)"
         )
         raise invalid_job(app_id, [Problem("app_id", text)])
+
+    def full_id(self, app_id: str, scheduler: str, *, namespace: str = "default") -> str:
+        """Return an app's id; without its namespace, as in TORCHX_JOB_ID of a pod, that of the one app of this name.
+
+        Args:
+            app_id: `namespace:name`, or `name`.
+            scheduler: `volcano` or `mcad`.
+            namespace: Namespace of a name that was not launched from here.
+
+        Raises:
+            InvalidJobError: Apps in several namespaces have the name.
+        """
+        if ":" in app_id:
+            return app_id
+        files = (name.partition("@")[0] for name in self._names(self._folder / scheduler))
+        known = sorted({known for known in files if known.partition(":")[2] == app_id})
+        if len(known) > 1:
+            text = f"{app_id!r} is in {len(known)} namespaces: {', '.join(known)}; write one of them"
+            raise invalid_job(app_id, [Problem("app_id", text)])
+        return known[0] if known else f"{namespace}:{app_id}"
 
     def find_in(self, cluster: ClusterIdentity, app_id: str, scheduler: str) -> RunEntry | None:
         """Return the app of an id that was launched in a cluster. None: no entry belongs to that cluster.
@@ -208,7 +210,7 @@ class RunIndex:
     def _decided(
         self, entry: RunEntry, decide: Callable[[Mapping[str, Any] | None], Mapping[str, Any] | None]
     ) -> tuple[Noted, bool] | None:
-        """Return what is decided of an app, and whether nothing has to be written for it."""
+        """Return the decision about an app, and whether nothing has to be written for it."""
         last = self.noted(entry)
         found = decide(None if last is None else last.observed)
         if found is None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
-from torchx_pulumi.model.errors import TakenOverError
+from torchx_pulumi.model.errors import TakenOverError, TorchxPulumiError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.storage.owners import describe_owner, holding, is_same, lease_s, renewed, this_process
 
@@ -68,6 +68,24 @@ class Lease:
             return None if made is None else replace(made, owner=None)
 
         return self._index.update(self._entry, ended)
+
+    @contextlib.contextmanager
+    def deleting(self) -> Iterator[None]:
+        """End the lease as the deletion of the app in the block ends: the app is forgotten, or after an error launched.
+
+        A deletion that is interrupted is finished by the next one. After a take-over, what is left is the new owner's.
+        """
+        try:
+            yield
+        except TakenOverError:
+            raise
+        except TorchxPulumiError:
+            self.end(lambda now: replace(now, stage=Stage.LAUNCHED))
+            raise
+        except BaseException:
+            self.end(lambda now: now)
+            raise
+        self.end(lambda _: None)
 
     def restore_owner(self, before: Owner | None) -> None:
         """Restore the previous owner after a failure. An app that was taken over stays as it is.

@@ -39,7 +39,7 @@ class Noted:
 
     @property
     def of_end(self) -> tuple[str | None, int, JobState]:
-        """Return what two observations of one end have in common."""
+        """Return the part that two observations of one end have in common."""
         return end_of(self.observed)
 
 
@@ -76,7 +76,7 @@ def write_noted(noted: Noted) -> dict[str, Any]:
 
 
 def read_noted(value: object, where: str) -> Noted:
-    """Return what `write_noted` wrote.
+    """Read what `write_noted` wrote.
 
     Args:
         value: The JSON value.

@@ -77,7 +77,7 @@ class RunRecords:
         return self._record_end(entry, look, noted, answer)
 
     def answer(self, entry: RunEntry) -> Answer | None:
-        """Return what the stack of an app says of its run. None: it cannot be read or says nothing."""
+        """Return the observation in the stack of an app. None: it cannot be read, or there is none."""
         if entry.uid is None or not _has_stack(entry):
             return None
         try:
@@ -283,7 +283,7 @@ def _covers(last: Requested, asked: Requested) -> bool:
 
 
 def _readable(answer: Answer | None, entry: RunEntry) -> Answer | None:
-    """Return what a stack says of the run that is known here, without an observation that cannot be read."""
+    """Return the answer of a stack about the run that is known here, without an observation that cannot be read."""
     if answer is None or text_at(answer.observed, "uid") not in (None, entry.uid):
         return None
     if answer.requested is not None and not answer.requested.is_about(entry.uid):

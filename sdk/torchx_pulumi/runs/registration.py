@@ -34,7 +34,6 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, replicas_of, variant_of
-from torchx_pulumi.schedulers.manifest_objects import objects_of
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 
@@ -85,25 +84,20 @@ class Registration:
     state: LaunchState
     plan: JobPlan[Any]
     record: RunRecord
-    manifest: Manifest | None = None
-    """The objects as the caller left them: one object, or a `List`. None: they are rendered from the plan."""
+    given: Sequence[Manifest] | None = None
+    """The objects as the caller left them, the job object first. None: they are rendered from the plan."""
     entry: RunEntry | None = None
     """Index entry of the app, in stage LAUNCHING. None: a program launched the run."""
 
     def objects(self) -> list[Manifest]:
-        """Return the objects, the job object first, with the labels and annotations that say whose they are.
-
-        Raises:
-            InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
-        """
+        """Return the objects, the job object first, with the labels and annotations that say whose they are."""
         owner, session = self.state.owner, self.state.session
         own = {labels.LAUNCH: owner, **({} if session is None else app_labels(session))}
-        if self.manifest is None:
+        given = self.given
+        if given is None:
             # A Service has the labels of the job object, too.
             options: Any = replace(self.plan.options, labels={**self.plan.options.labels, **own})
             given = variant_of(options).render(replace(self.plan, options=options))
-        else:
-            given = [item for _, item in objects_of(self.manifest)]
         # Only labels and annotations change; a copy of all tasks would take longer than the rest of the plan.
         job_object, *companions = ({**item, "metadata": dict(item["metadata"])} for item in given)
         job_object["metadata"]["labels"] = {**(job_object["metadata"].get("labels") or {}), **own}
@@ -201,7 +195,7 @@ def prepare(
     new: RunRecord | None = None,
     kept: RunRecord | None = None,
 ) -> Registration:
-    """Return what a launch of a job registers.
+    """Return the registration of a launch of a job.
 
     The job is planned once; only the hash of the run renders a job of other names and fewer replicas.
 
@@ -334,10 +328,9 @@ def pod_group_objects(names: Sequence[str]) -> list[dict[str, str]]:
 
 
 def plan_registration(registration: Registration) -> RegistrationPlan:
-    """Return what is registered for an app that `torchx run` launches.
+    """Return the registration of an app that `torchx run` launches.
 
     Raises:
-        InvalidJobError: The manifest has an object of a kind that no scheduler backend names.
         DeployError: The first object is not of the kind that the plan is for.
     """
     plan, record, entry = registration.plan, registration.record, registration.app_entry

@@ -128,24 +128,28 @@ class Patience:
 class Wait:
     """One wait for one run. Keeps the last status and the last progress."""
 
-    def __init__(self, goal: WaitFor, *, job: str = "the job", timeout_s: float | None = None) -> None:
+    def __init__(
+        self, goal: WaitFor, *, job: str = "the job", timeout_s: float | None = None, run_again: str = ""
+    ) -> None:
         """Start a wait.
 
         Args:
             goal: The state until which to wait.
             job: Name of the run in messages.
             timeout_s: Longest wait in seconds. None: no limit.
+            run_again: How a run is started again that ended before the goal; a line of the failure. Empty: no line.
         """
         self.goal = goal
         self.job = job
         self.timeout_s = timeout_s
+        self.run_again = f"\n  {run_again}" if run_again else ""
         self._reported: tuple[Any, ...] | None = None
         self._last: JobStatus | None = None
         self._patience = Patience()
         self._silent = False
 
     def failed(self, error: ClusterError, waited_s: float) -> WaitStep:
-        """Return what a failed observation means: the wait continues for a while.
+        """Interpret a failed observation: the wait continues for a while.
 
         Args:
             error: Why it failed.
@@ -177,7 +181,7 @@ class Wait:
         )
 
     def observed(self, status: JobStatus | None, waited_s: float) -> WaitStep:
-        """Return what a status means for the wait.
+        """Interpret a status for the wait.
 
         Args:
             status: The observed status. None: the run is not known.
@@ -189,16 +193,18 @@ class Wait:
             return WaitStep(done=True)
         self._patience.answered()
         self._silent = False
+        advice = f"\n  what to do: {status.advice}" if status.advice else ""
         where = f"{self.job} is {status.state.value} ({status.reason.value}: {status.message})"
         if status.reason is Reason.NOT_FOUND and self._last is not None:
             where += f", last seen {progress_line(self._last)}"
         else:
             self._last = status
         if status.state.terminal or status.reason is Reason.NOT_FOUND:
-            return WaitStep(failure=f"{where}; it will not be {self.goal.value}{self._advice(status)}")
+            missed = f"it will not be {self.goal.value}{advice}{self.run_again}"
+            return WaitStep(failure=f"{where}; {missed}")
         if self.late(waited_s):
             missed = f"not {self.goal.value} within {self.timeout_s:g} s; it is left as it is"
-            return WaitStep(failure=f"{where}, {missed}{self._advice(status)}")
+            return WaitStep(failure=f"{where}, {missed}{advice}")
         line = progress_line(status)
         change = (status.state, status.reason, line.rpartition("; ")[2])
         if change == self._reported:
@@ -209,11 +215,6 @@ class Wait:
     def late(self, waited_s: float) -> bool:
         """Return whether the wait has lasted as long as it may."""
         return self.timeout_s is not None and waited_s >= self.timeout_s
-
-    def _advice(self, status: JobStatus) -> str:
-        """Return what to do next, by the first diagnosis."""
-        first = next(iter(status.diagnoses), None)
-        return f"\n  what to do: {first.resolution}" if first is not None and first.resolution else ""
 
 
 def wait_until(

@@ -41,8 +41,3 @@ def objects_of(manifest: Manifest) -> list[tuple[Kind, Manifest]]:
     if not found:
         raise invalid_job("unnamed", [Problem("request.resource", "has no object; there is nothing to launch")])
     return found
-
-
-def job_object(manifest: Manifest) -> tuple[Kind, Manifest]:
-    """Return the kind of the job object, and the object."""
-    return objects_of(manifest)[0]

@@ -71,15 +71,20 @@ LIST_NODES = Permission(
     without="which nodes could take a job, and whether any ever can, is not known",
 )
 
+GET_NAMESPACES = Permission(
+    verb="get",
+    kind=NAMESPACE,
+    everywhere=True,
+    without="a cluster is known by its certificate and address only; a namespace that is being deleted is not noticed",
+)
+
 READING: Final = (
     LIST_PODS,
     GET_PODS,
     Permission(verb="get", kind=POD, part="log", without="logs are not read, and the last lines of failed replicas"),
     LIST_EVENTS,
     LIST_NODES,
-    Permission(
-        verb="get", kind=NAMESPACE, everywhere=True, without="a cluster is known by its certificate and address only"
-    ),
+    GET_NAMESPACES,
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Generic, Protocol
+from typing import Generic, Protocol
 
 from torchx_pulumi.kube import Cluster, PodReader, Reader, Selector
 from torchx_pulumi.kube.kinds import POD, Kind
@@ -19,7 +19,7 @@ from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest, Observed, Options, TaskLayout
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
-from torchx_pulumi.planning.checks.job import check_job_rules
+from torchx_pulumi.planning.checks.job import check_job_rules, misplaced_metadata
 from torchx_pulumi.planning.layout import (
     AUTO_REPLICAS,
     LARGE_REPLICAS,
@@ -30,9 +30,10 @@ from torchx_pulumi.planning.layout import (
 )
 from torchx_pulumi.planning.planner import make_plan
 from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
-from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Expected, ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import LOST_POD_ADVICE, Evidence, Expected, ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.explain import explain
 from torchx_pulumi.schedulers.permissions import Permission
+from torchx_pulumi.schedulers.pods.template import overlay_problems, reference_warnings
 
 
 class Observe(Protocol):
@@ -71,6 +72,12 @@ class Control(Protocol):
     def is_suspended(self, phase: str | None) -> bool:
         """Return whether a job object of this phase is suspended, or is being suspended."""
 
+    def restarts_left(self, job_object: Observed) -> int | None:
+        """Return how often a run may be started again, for which each resume counts too. None: resumes do not count.
+
+        Below 1: a resume would end the run.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
@@ -84,6 +91,8 @@ class Variant:
     """Kind of the object that stands for the run."""
     render: Callable[[JobPlan], list[Manifest]]
     """Render the objects of a plan, the job object first. The same plan gives the same bytes."""
+    more_env: Callable[[JobPlan], Sequence[tuple[str, str]]] = lambda _plan: ()
+    """Return name and value of the variables that `render` adds to every container; a controller adds others later."""
     observe: Observe
     """Read the objects of a run, by namespace and job name."""
     read: Callable[[ObservedObjects], JobStatus]
@@ -92,6 +101,9 @@ class Variant:
     """Return the statement of the scheduler's own objects about a run in one line. None: reason and pods say it all."""
     replica_messages: Mapping[Reason, str] = field(default_factory=dict)
     """Reason -> message of a replica without a pod, if the general one does not fit."""
+    lost_pod_advice: str = LOST_POD_ADVICE
+    """What to do about a pod that was deleted before its end: drained, lost with its node, or deleted by somebody. It
+    says whether `max_retries` covers that."""
     diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
     """Yield why a run waits or failed by the scheduler's own objects. Pods are diagnosed for all schedulers."""
     pod_name: Callable[[JobPlan, TaskPlan, int], str]
@@ -145,9 +157,10 @@ class Variant:
             now: The current time, aware. None: the time of the observation; if that is unknown as well,
                 diagnoses that depend on the time are left out (no controller has acted on the job for a minute).
         """
+        observed = replace(observed, at=now or observed.at)
         status = replace(self.read(observed), uid=observed.uid)
         return explain(
-            Evidence.of(observed, status=status, now=now),
+            Evidence.of(observed, status=status, lost_pod_advice=self.lost_pod_advice),
             describe=self.describe,
             diagnose=self.diagnose,
             replica_messages=self.replica_messages,
@@ -176,6 +189,14 @@ class LayoutChoice:
     """None: layout `replica`."""
     warnings: Sequence[str] = ()
     """Hints for the user: why the layout is not `role`, or which differences processes see."""
+    problems: Sequence[Problem] = ()
+    """Why no layout is possible."""
+
+
+def _not_one_task(roles: Collection[str], advice: str) -> Problem:
+    several = ", ".join(map(repr, roles))
+    text = f"names {several}, whose replicas have to be one task of the scheduler, as it ends a job with one; {advice}"
+    return Problem("options.success_roles", text)
 
 
 def named_kinds(kinds: Iterable[Kind]) -> str:
@@ -215,14 +236,16 @@ class SchedulerBackend(Generic[OptionsT]):
     """Replicas that one task can have. 1: the scheduler has no layout `role`, and its options have no `layout`."""
     layout_obstacles: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
     """Yield why the scheduler cannot run a job in the layout `role`."""
+    whole_roles: Callable[[JobSpec, OptionsT], Collection[str]] = lambda _spec, _options: ()
+    """Return the roles of several replicas that have to be one task, because `success_roles` names them."""
     layout_differences: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
     """Yield what a job names and the layout `role` changes, next to `tasks_note`."""
     tasks_note: str = ""
     """The effect of the layout `role` on every job."""
     replica_id_field: str = ""
     """Field of a pod that has its place in its task. Empty: tasks have one replica each."""
-    warnings: Callable[[JobSpec, OptionsT], Sequence[str]] = lambda _spec, _options: ()
-    """Hints for the user about a job that passed the checks."""
+    warnings: Callable[[JobSpec, OptionsT, Mapping[str, int]], Sequence[str]] = lambda _spec, _options, _tasks: ()
+    """Hints for the user about a job that passed the checks, with the names of its tasks and their replicas."""
     rank0_env: Callable[[str], str]
     """Role name in object names -> variable with the host of rank 0."""
     diagnose_refusal: Callable[[str], Diagnosis | None] = lambda _message: None
@@ -235,9 +258,9 @@ class SchedulerBackend(Generic[OptionsT]):
     queue_kind: Kind | None = None
     """Kind of its queues, one of `explaining_kinds`. None: it has none."""
     queue_amounts: Callable[[Manifest], tuple[Mapping[str, float], Mapping[str, float]]] = lambda _queue: ({}, {})
-    """Return what the jobs of a queue may use and what they were given, as `cpu` and `gpu`. Left out: no bound."""
+    """Return limits and allocation of a queue, as `cpu` and `gpu`. Left out: no limit."""
     absent: Callable[[Reader, OptionsT], list[Problem]] = lambda _cluster, _options: []
-    """Return what the cluster lacks for the scheduler; empty if a job can be created."""
+    """Return the parts of the scheduler that the cluster lacks; empty if a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []
     """Return the objects that options name and a launch needs."""
     discover: Callable[[Reader, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
@@ -248,8 +271,6 @@ class SchedulerBackend(Generic[OptionsT]):
     """Check for the doctor whether the cluster has the scheduler. The check has the name of the scheduler."""
     doctor_checks: Sequence[tuple[str, Callable[[Cluster, DoctorScope], Finding]]] = ()
     """Names and functions of its other checks."""
-    simulate: Callable[[Any, Kind, Manifest], None] = lambda _cluster, _kind, _written: None
-    """Act on an object written to a `testing.FakeCluster` as the scheduler's controller does, at once."""
     pod_label: str
     """Label of every pod whose value is the job's name."""
     place_of: Callable[[Observed], tuple[str, int] | None] = lambda _labels: None
@@ -258,10 +279,6 @@ class SchedulerBackend(Generic[OptionsT]):
     """Rules of `check_job` that give a warning here, and a refusal for other schedulers."""
     resizes: bool = False
     """Fewer replicas are the same run."""
-    torchx_scheduler: str = ""
-    """TorchX's own scheduler whose job objects `describe_job` reads. Empty: none."""
-    describe_job: Callable[[Observed], tuple[dict[str, Any], dict[str, Any]]] = lambda _job: ({}, {})
-    """Return a job object of TorchX's own scheduler as the mapping of an AppDef file, and its run options."""
 
     def pod_selector(self, job_name: str) -> dict[str, str]:
         """Return the labels by which the pods of a job are listed."""
@@ -297,7 +314,9 @@ class SchedulerBackend(Generic[OptionsT]):
         """
         found = [*check_job_rules(spec), *self.check_options(options)]
         if is_named:
-            tasks = self.choose_layout(spec, options).tasks if tasks is None else tasks
+            if tasks is None:
+                choice = self.choose_layout(spec, options)
+                tasks, found = choice.tasks, [*found, *choice.problems]
             found += self.check_launch(spec, options, app_id, task_counts(spec, tasks, launched))
         problems = [*unread, *uncovered(found, unread)]
         return [problem for problem in problems if problem.rule not in self.tolerated]
@@ -307,15 +326,25 @@ class SchedulerBackend(Generic[OptionsT]):
         asked = getattr(options, "layout", TaskLayout.REPLICA)
         replicas = sum(role.num_replicas for role in spec.roles)
         is_auto = asked == TaskLayout.AUTO
-        if self.most_per_task == 1 or asked == TaskLayout.REPLICA or (is_auto and replicas <= AUTO_REPLICAS):
-            return LayoutChoice()
-        obstacles = [*self.layout_obstacles(spec, options), *layout_obstacles(spec, self.most_per_task)]
+        whole = self.whole_roles(spec, options)
+        if (
+            self.most_per_task == 1
+            or asked == TaskLayout.REPLICA
+            or (is_auto and replicas <= AUTO_REPLICAS and not whole)
+        ):
+            return LayoutChoice(problems=[_not_one_task(whole, "set layout to role or auto")] if whole else [])
+        obstacles = [*self.layout_obstacles(spec, options), *layout_obstacles(spec, self.most_per_task, whole)]
         differences = [] if obstacles else [*self.layout_differences(spec, options)]
-        if is_auto and replicas <= LARGE_REPLICAS and (obstacles or differences):
+        if whole and obstacles:
+            advice = (
+                f"and cannot be: {'; '.join(obstacles)}; name a role of one replica, for example one of rank 0 alone"
+            )
+            return LayoutChoice(problems=[_not_one_task(whole, advice)])
+        if is_auto and replicas <= LARGE_REPLICAS and (obstacles or differences) and not whole:
             return LayoutChoice()
         if obstacles:
             return LayoutChoice(warnings=[f"layout replica, one task per replica: {reason}" for reason in obstacles])
-        tasks = tasks_per_role(spec, self.most_per_task)
+        tasks = tasks_per_role(spec, self.most_per_task, whole)
         if is_auto and any(count > 1 for count in task_counts(spec, tasks).values()):
             differences.append(self.tasks_note)
         return LayoutChoice(tasks=tasks, warnings=[f"layout role, shared tasks: {each}" for each in differences])
@@ -354,8 +383,10 @@ class SchedulerBackend(Generic[OptionsT]):
         problems = self.find_problems(
             read, chosen, reader.problems, app_id=app_id, launched=launched, tasks=choice.tasks or {}
         )
+        problems += choice.problems
         if problems:
             raise invalid_job(spec.name, problems)
+        hints = self.warnings(spec, options, task_counts(spec, choice.tasks, launched))
         made = make_plan(
             spec,
             options,
@@ -364,13 +395,14 @@ class SchedulerBackend(Generic[OptionsT]):
             tasks=choice.tasks,
             replica_id_field=self.replica_id_field,
             rank0_env=self.rank0_env,
-            warnings=[*self.warnings(spec, options), *choice.warnings],
+            warnings=[*misplaced_metadata(spec), *hints, *choice.warnings],
         )
         if launched is None:
-            problems = list(self.check_size(made))
+            problems = [*self.check_size(made), *(overlay_problems(made) if tasks is None else ())]
             if problems:
                 raise invalid_job(spec.name, problems)
-        return made
+        references = reference_warnings(made, self.variant_of(options).more_env)
+        return replace(made, warnings=(*made.warnings, *references))
 
 
 def replicas_of(role: RolePlan) -> Iterator[tuple[TaskPlan, int]]:

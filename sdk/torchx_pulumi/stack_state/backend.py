@@ -138,7 +138,7 @@ def without_credentials(text: str) -> str:
 
 def own_backend() -> str:
     """Return the URL of this user's own backend, a folder in the state folder."""
-    return f"file://{state_folder() / 'backend'}"
+    return f"{FILE_SCHEME}{state_folder() / 'backend'}"
 
 
 def stack_name(namespace: str, name: str, scheduler: str, cluster: str) -> str:

@@ -6,25 +6,24 @@ A checkpoint is the JSON file of a stack in a backend (`checkpoint.latest`), or 
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from torchx_pulumi.model.app_entry import RunEntry, read_entry
-from torchx_pulumi.model.object_fields import at, is_finite, text_at
+from torchx_pulumi.model.object_fields import at, is_finite
 from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
-from torchx_pulumi.model.run_record import RunRecord, read_record
-from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.outputs.types import SCHEMA_VERSION
+
+_RESTORE: Final = "`pulumi stack import --file FILE` restores what `pulumi stack export` saved"
 
 STACK = "pulumi:pulumi:Stack"
 STASH = "pulumi:index:Stash"
+_OBJECTS = "kubernetes:"
+"""Prefix of the types of Kubernetes objects."""
+
 COMPONENTS = "torchx:index:"
 """Prefix of the types of our components."""
 
@@ -38,7 +37,9 @@ SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the key that marks a
 WRITABLE_VERSIONS = (3, 4)
 """Versions of checkpoint files that `encode_checkpoint` writes back after a change."""
 
-_FIRST_RESOURCE = re.compile(r'"resources":\s*\[\s*')
+_URN = '"urn:pulumi:'
+_FIRST_RESOURCE = re.compile(r'"resources":\s*\[\s*(\{\n\s*"urn":\s*)' + _URN)
+"""The beginning of the first resource of an indented state, up to its URN. All others begin in the same way."""
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 """Errors that values of an unexpected shape raise."""
@@ -168,13 +169,11 @@ def parse_checkpoint(text: str, *, outdated: bool = False) -> Checkpoint:
         UnreadableStateError: The text is not a checkpoint.
     """
     if not text.strip():
-        raise UnreadableStateError("its checkpoint is empty; `pulumi stack import` restores a backup")
+        raise UnreadableStateError(f"its checkpoint is empty; {_RESTORE}")
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:  # brackets can be nested too deeply
-        raise UnreadableStateError(
-            f"its checkpoint is not valid JSON ({error}); `pulumi stack import` restores a backup"
-        ) from error
+        raise UnreadableStateError(f"its checkpoint is not valid JSON ({error}); {_RESTORE}") from error
     if not isinstance(whole, dict):
         raise UnreadableStateError(f"its checkpoint is {type(whole).__name__}, must be an object")
     holder = whole.get("checkpoint")
@@ -188,14 +187,19 @@ def parse_checkpoint(text: str, *, outdated: bool = False) -> Checkpoint:
 
 
 def _place_of(resource: Resource) -> tuple[object, object, object, object]:
-    """Return what tells an object from another one of the same resource: one that is replaced has another name."""
+    """Identify an object among those of one resource: one that is replaced has another name."""
     names = (at(resource, "inputs", "metadata", key) for key in ("namespace", "name"))
     return (resource.get("urn"), bool(resource.get("pendingReplacement")), *names)
 
 
+def titled(resource: Resource) -> str:
+    """Return type and name of a resource, for messages."""
+    return f"{resource.get('type')} {str(resource.get('urn')).rpartition('::')[2]!r}"
+
+
 def is_object(resource: Resource) -> bool:
     """Return whether a resource is a Kubernetes object."""
-    return str(resource.get("type") or "").startswith("kubernetes:")
+    return str(resource.get("type") or "").startswith(_OBJECTS)
 
 
 def _is_own(resource: Resource) -> bool:
@@ -206,26 +210,47 @@ def _is_own(resource: Resource) -> bool:
     return kind in (STACK, *_OWN_PROVIDERS) or kind.startswith(COMPONENTS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackApp:
-    """The app in the outputs of a stack."""
+def parse_components(text: str) -> Checkpoint:
+    """Parse a checkpoint without its Kubernetes objects, which are most of it and take most of the time.
 
-    output: Mapping[str, Any]
-    """The stack output `torchx`."""
-    launched_at: datetime | None = None
-    """Time of the launch, if known and if the output has no creation time of the job object."""
-
-
-def read_app(text: str) -> StackApp | None:
-    """Return the app's output in a checkpoint, or None if the stack holds no app.
-
-    Pulumi writes the stack's own resource first; usually only that part of the text is parsed.
+    All is parsed of a text in which they are not told apart by their indentation, as the engine has it, and of one with
+    pending operations.
 
     Raises:
-        UnreadableStateError: The text is not a checkpoint, or a newer release wrote the app.
+        UnreadableStateError: The text is not a checkpoint.
     """
-    outputs = _stack_outputs(text)
-    if outputs is None or "torchx" not in outputs:
+    first = _FIRST_RESOURCE.search(text)
+    # A text that was cut off is unreadable, even where its beginning can be parsed.
+    if first is None or '"pending_operations":' in text or not text.rstrip().endswith("\n}"):
+        return parse_checkpoint(text)
+    begins, at, decoder = first[1], first.end(1), json.JSONDecoder()
+    resources: list[Resource] = []
+    try:
+        while at >= 0:
+            start, end = at - len(begins), at + 1
+            # Other fields have URNs as well.
+            if text.startswith(begins, start) and not _is_urn_of_object(text[end : text.index('"', end)]):
+                found, end = decoder.raw_decode(text, start)
+                resources.append(found)
+            at = text.find(_URN, end)
+    except (ValueError, RecursionError):
+        return parse_checkpoint(text)
+    return Checkpoint({"resources": resources})
+
+
+def _is_urn_of_object(urn: str) -> bool:
+    types = urn.split("::")[2:3]
+    return bool(types) and types[0].rpartition("$")[2].startswith(_OBJECTS)
+
+
+def output_in(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
+    """Return the stack output `torchx`. None: the stack has none.
+
+    Raises:
+        UnreadableStateError: It has another shape, is secret as a whole, or is of a newer release.
+    """
+    outputs = next((item.get("outputs") for item in checkpoint.resources if item.get("type") == STACK), None)
+    if not isinstance(outputs, Mapping) or "torchx" not in outputs:
         return None
     output = outputs["torchx"]
     if isinstance(output, Mapping) and SECRET in output:
@@ -240,52 +265,7 @@ def read_app(text: str) -> StackApp | None:
             f"the output `torchx` has schema version {int(output['schema_version'])}, this release reads up to "
             f"{SCHEMA_VERSION}; install the release that wrote it, or a newer one"
         )
-    observed = output.get("observed")
-    has_time = isinstance(observed, Mapping) and parse_time(observed.get("queued_at")) is not None
-    return StackApp(output=output, launched_at=None if has_time else _launched_at(text))
-
-
-def _stack_outputs(text: str) -> Mapping[str, Any] | None:
-    """Return the outputs of the stack's own resource, or None if it has none yet."""
-    start = _FIRST_RESOURCE.search(text)
-    first: Any = None
-    # A text that was cut off is unreadable, even where its beginning can be parsed.
-    if start is not None and text.rstrip().endswith("}"):
-        with contextlib.suppress(ValueError):
-            first, _ = json.JSONDecoder().raw_decode(text, start.end())
-    if not isinstance(first, dict) or first.get("type") != STACK:
-        first = next((item for item in parse_checkpoint(text).resources if item.get("type") == STACK), {})
-    outputs = first.get("outputs")
-    return outputs if isinstance(outputs, dict) else None
-
-
-def _launched_at(text: str) -> datetime | None:
-    """Return the launch time in the notes of a stack: of the run, else of the app, else of a pending launch."""
-    notes = dict(parse_checkpoint(text).notes())
-    for suffix in (RECORD, APP_SUFFIX, "-intent"):
-        for name, value in notes.items():
-            if name.endswith(suffix) and (at := parse_time(text_at(value, "launched_at"))) is not None:
-                return at
-    return None
-
-
-def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
-    """Read the entry and the record of the last run from the notes of a stack.
-
-    Returns:
-        The entry of an app that `torchx run` launched, and the record of its last run. None: the stack has none.
-
-    Raises:
-        UnreadableStateError: The text is not a checkpoint.
-        DeployError: A newer release wrote the entry or the record, or it was edited.
-    """
-    entry = record = None
-    for name, value in parse_checkpoint(text).notes():
-        if name.endswith(APP_SUFFIX):
-            entry = read_entry(value, f"resource {name}")
-        elif name == RECORD:
-            record = read_record(value)
-    return entry, record
+    return output
 
 
 def record_in(resource: Resource) -> Any:

@@ -152,9 +152,7 @@ class OwnedLocks:
 
 
 @contextlib.contextmanager
-def stack_lock(
-    store: Store, place: StackRef, owned: OwnedLocks, *, limit_s: float = HOLD_S
-) -> Iterator[HasTime | None]:
+def stack_lock(store: Store, place: StackRef, owned: OwnedLocks) -> Iterator[HasTime | None]:
     """Acquire the lock of a stack in Pulumi's format, and yield None if another process holds it.
 
     The lock is not checked for a second holder if one request takes longer than half of the limit: the caller asks
@@ -180,7 +178,7 @@ def stack_lock(
             request_s = time.monotonic() - begun
 
             def has_time(requests: int) -> bool:
-                return time.monotonic() - begun + (requests - 0.5) * request_s <= limit_s
+                return time.monotonic() - begun + (requests - 0.5) * request_s <= HOLD_S
 
             # Of two concurrent writers, at least one sees the other's lock and gives way.
             # Without time for one more request, the caller checks that itself.

@@ -38,7 +38,7 @@ from torchx_pulumi.stack_state.checkpoint import (
 from torchx_pulumi.stack_state.cli import check_organization, query
 from torchx_pulumi.stack_state.stack_locks import LOCKS, Lock, clear_locks, lock_folder, read_locks
 from torchx_pulumi.storage.files import is_file, is_folder, names_in, os_error_reason, replacing, share
-from torchx_pulumi.storage.stores import READ_TIMEOUT_S, FolderStore, Store, is_object_store
+from torchx_pulumi.storage.stores import READ_TIMEOUT_S, FolderStore, Store, object_scheme
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,11 @@ class StackName:
     def __str__(self) -> str:
         return f"{self.project}/{self.stack}" if self.project else self.stack
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Its names in a command: with its project, and without."""
+        return str(self), self.stack
+
     @classmethod
     def of(cls, ref: StackRef) -> StackName:
         """Return the name of a stack in its backend."""
@@ -106,6 +111,10 @@ class ListedStacks(Protocol):
     @property
     def only_cli_writes(self) -> bool:
         """Return whether only the Pulumi CLI can write the stacks."""
+
+    @property
+    def notice(self) -> str | None:
+        """Return why the CLI reads a backend that could be read without it. None: it does not, or it has to."""
 
     def versions(self, project: str | None = None) -> Mapping[StackName, str]:
         """Return the stacks of a project, sorted, each with the version of its checkpoint, by one listing.
@@ -277,11 +286,12 @@ def open_stacks(backend: str, organization: str | None = None) -> Stacks:
         return StoredStacks(backend, FolderStore(folder))
     backend = know_backend(backend)
     cli = CliStacks(backend, organization)
-    if not is_object_store(backend):
+    scheme = object_scheme(backend)
+    if scheme is None:
         return cli
     try:
         store = open_store(backend_url(backend), READ_TIMEOUT_S)
-        reason = "the package for it is not installed; install `torchx-pulumi[s3]`, gcsfs or adlfs"
+        reason = f"the package {scheme.package} is not installed; install `{scheme.install}`"
     except OSError as error:
         store, reason = None, str(error)
     if store is None:

@@ -11,13 +11,14 @@ import re
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qs, urlsplit
 
-from torchx_pulumi.storage.files import ABSENT, is_folder, make_private_folder, replacing, share, shared_umask
+from torchx_pulumi.model.object_schemes import CONNECTIONS, SCHEMES, ObjectScheme
+from torchx_pulumi.storage.files import ABSENT, make_private_folder, replacing, share, shared_umask
 
 logger = logging.getLogger(__name__)
 
@@ -118,18 +119,20 @@ class FolderStore(_Files):
                 os.fchmod(file.fileno(), target.stat().st_mode & 0o777)
             file.write(data)
 
-    def upload(self, path: str, source: BinaryIO) -> None:
+    def upload(self, path: str, source: BinaryIO, *, private: bool = True) -> None:
         """Write a file atomically with all that can be read of a source: all of it or nothing.
 
-        The file and the folders that are created for it are readable by their owner only.
+        The file and the folders that are created for it are readable by their owner only. If it is not private, it and
+        its folder have the permissions that the umask leaves.
         """
         target = self._root / path
-        make_private_folder(target.parent)
+        make_private_folder(target.parent if private else target.parent.parent)
+        target.parent.mkdir(exist_ok=True)
         for hidden in target.parent.glob(".*.tmp"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - hidden.stat().st_mtime > STALE_S:
                     hidden.unlink()
-        with replacing(target, mode=0o600, sync=True) as file:
+        with replacing(target, mode=0o600 if private else 0o666, sync=True) as file:
             shutil.copyfileobj(source, file, 1 << 20)
 
     def lock(self, path: str, data: bytes) -> None:
@@ -186,11 +189,6 @@ class FolderStore(_Files):
         with contextlib.suppress(*ABSENT):
             (self._root / path).unlink()
 
-    def remove_below(self, folder: str) -> None:
-        """Remove a folder with all files below it, if it exists. A link in it is removed, not what it leads to."""
-        if is_folder(self._root / folder):
-            shutil.rmtree(self._root / folder)
-
     def remove_if_empty(self, folder: str) -> None:
         """Remove a folder, unless it has files, is a link, or cannot be removed."""
         with contextlib.suppress(OSError):
@@ -225,7 +223,7 @@ class ObjectStore(_Files):
 
     # Writes of objects are atomic, and Pulumi never reads `.bak`.
     keeps_backups = False
-    reads_at_once = 16
+    reads_at_once = CONNECTIONS
 
     def __init__(self, files: Any, root: str) -> None:
         """Take a file system.
@@ -262,7 +260,7 @@ class ObjectStore(_Files):
         self._files.pipe_file(f"{self._root}/{path}", data, **condition)
 
     @as_os_error()
-    def upload(self, path: str, source: BinaryIO) -> None:
+    def upload(self, path: str, source: BinaryIO, *, private: bool = True) -> None:  # noqa: ARG002 - the bucket says it
         target = self._files.open(f"{self._root}/{path}", "wb", block_size=UPLOAD_BYTES)
         try:
             while block := source.read(UPLOAD_BYTES):
@@ -297,12 +295,6 @@ class ObjectStore(_Files):
         with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(f"{self._root}/{path}")
 
-    def remove_below(self, folder: str) -> None:
-        for name in self.paths(folder):
-            # An object of the folder's own name, or of a name that begins with it, is not below it.
-            if name:
-                self.remove(f"{folder}/{name}")
-
     def remove_if_empty(self, folder: str) -> None:
         """Do nothing: an object store has no folders."""
 
@@ -313,9 +305,9 @@ class ObjectStore(_Files):
 Store = FolderStore | ObjectStore
 
 
-def is_object_store(url: str) -> bool:
-    """Return whether a URL is of an object store that fsspec can read and write."""
-    return urlsplit(url).scheme in ("s3", "gs", "azblob")
+def object_scheme(url: str) -> ObjectScheme | None:
+    """Return how the object store of a URL is read and written. None: the URL is of another kind."""
+    return SCHEMES.get(urlsplit(url).scheme)
 
 
 @as_os_error()
@@ -324,7 +316,7 @@ def open_objects(url: str, timeout_s: float = REQUEST_TIMEOUT_S) -> ObjectStore 
 
     Args:
         url: Its URL, as Pulumi accepts it for a backend.
-        timeout_s: Timeout of one request to S3.
+        timeout_s: Timeout of one request, where the client of the store has one.
 
     Returns:
         The store. None: the URL is of another kind, or the package for it is not installed, which is logged.
@@ -333,56 +325,21 @@ def open_objects(url: str, timeout_s: float = REQUEST_TIMEOUT_S) -> ObjectStore 
         PermissionError: The user has no credentials for it.
         OSError: The store refuses its settings, or the URL is not valid.
     """
-    if not is_object_store(url):
+    scheme, address = object_scheme(url), urlsplit(url)
+    if scheme is None:
         return None
-    address = urlsplit(url)
     given = {name: values[-1] for name, values in parse_qs(address.query).items()}
+    settings = scheme.settings(given, os.environ, timeout_s)
     try:
-        files = _open_files(address.scheme, given, timeout_s)
+        make = getattr(importlib.import_module(scheme.package), scheme.file_system)
+        files = make(use_listings_cache=False, skip_instance_cache=True, **settings)
     except ImportError as error:
         logger.debug("objects at %s:// cannot be accessed directly: %s", address.scheme, error)
         return None
+    if scheme.tries is not None:
+        files.retries = scheme.tries
     parts = (part.strip("/") for part in (address.netloc, given.get("prefix", ""), address.path))
     return ObjectStore(files, "/".join(part for part in parts if part))
-
-
-def _open_files(scheme: str, given: Mapping[str, str], timeout_s: float) -> Any:
-    """Return the file system of a URL with these parameters."""
-    always: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
-    if scheme == "gs":
-        return importlib.import_module("gcsfs").GCSFileSystem(**always)
-    if scheme == "azblob":
-        return importlib.import_module("adlfs").AzureBlobFileSystem(
-            account_name=given.get("storage_account") or os.environ.get("AZURE_STORAGE_ACCOUNT"),
-            account_key=os.environ.get("AZURE_STORAGE_KEY"),
-            sas_token=os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
-            **always,
-        )
-    without_tls = _is_true(given.get("disableSSL")) or _is_true(given.get("disable_https"))
-    endpoint = given.get("endpoint")
-    if endpoint and "://" not in endpoint:
-        endpoint = f"{'http' if without_tls else 'https'}://{endpoint}"
-    config: dict[str, Any] = {
-        "connect_timeout": timeout_s,
-        "read_timeout": timeout_s,
-        "retries": {"max_attempts": 0},
-        "max_pool_connections": ObjectStore.reads_at_once,
-    }
-    if endpoint:
-        # As in Pulumi: servers other than Amazon's may refuse the default checksums.
-        config |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
-    if _is_true(given.get("s3ForcePathStyle")) or _is_true(given.get("use_path_style")):
-        config["s3"] = {"addressing_style": "path"}
-    files = importlib.import_module("s3fs").S3FileSystem(
-        profile=given.get("profile"),
-        endpoint_url=endpoint,
-        use_ssl=not without_tls,
-        client_kwargs={"region_name": given["region"]} if given.get("region") else {},
-        config_kwargs=config,
-        **always,
-    )
-    files.retries = 1
-    return files
 
 
 def _raise_unless_absent(error: OSError) -> None:
@@ -394,8 +351,3 @@ def _raise_unless_absent(error: OSError) -> None:
 def _leads_up(path: Path) -> bool:
     """Return whether a path is a link to a folder above it, below which all would be found again."""
     return path.is_symlink() and path.resolve() in {folder.resolve() for folder in path.parents}
-
-
-def _is_true(text: str | None) -> bool:
-    """Return whether a parameter of a URL says yes, as Go parses it."""
-    return (text or "").lower() in ("1", "t", "true")

@@ -8,8 +8,8 @@ from typing import Any
 
 from torchx import specs
 
-from torchx_pulumi.inputs.appdef import EXTRAS_KEY
 from torchx_pulumi.inputs.json_values import KEY_ORDER, in_key_order, read_value, write_value
+from torchx_pulumi.model.job_spec import EXTRAS_KEY
 from torchx_pulumi.model.object_fields import at, mapping_at
 from torchx_pulumi.torchx_adapter import compat
 

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedLog, open_archive
-from torchx_pulumi.log_archive.replica_log import ArchivedReplica, ReplicaLog, archived_job, archived_replicas
 from torchx_pulumi.logs import LogClock, LogQuery
+from torchx_pulumi.logs.archives import ArchivedAttempt, ArchivedJob, LogArchive, open_log_archive
 from torchx_pulumi.logs.reading import Label, read_source
+from torchx_pulumi.logs.replica_log import ArchivedReplica, ReplicaLog, archived_replicas, find_archived_job
 from torchx_pulumi.logs.sources import ObservedPod, PodSource
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
@@ -81,6 +81,7 @@ class AppLogs:
             ClusterError: The log cannot be read, or the cluster is not the one of the launch.
         """
         ambient = {key: value for key, value in self.ambient().items() if key.startswith("log_")}
+        app_id = self.lookup.full_id(app_id)
         entry = self.lookup.find(app_id)
         archives = _archives(entry, ambient, options)
         chosen = {**(entry.log_options if entry is not None else {}), **ambient, **options}
@@ -124,6 +125,7 @@ class AppLogs:
         Raises:
             InvalidJobError: The app does not exist, and no archive has it.
         """
+        app_id = self.lookup.full_id(app_id)
         entry = self.lookup.find(app_id)
         if entry is None or run is not None:
             archives = _archives(entry, self.ambient(), options)
@@ -139,19 +141,19 @@ class AppLogs:
             return [(role, replica or 0)]
         return [(name, index) for name, index in there if role in (None, name)]
 
-    def _job(self, app_id: str, entry: RunEntry | None, archives: Sequence[Archive], run: str | None) -> ArchivedJob:
+    def _job(self, app_id: str, entry: RunEntry | None, archives: Sequence[LogArchive], run: str | None) -> ArchivedJob:
         if entry is not None and run is None:
             return ArchivedJob(app_id=app_id, scheduler=self.scheduler, uid=entry.uid or "")
-        job = archived_job(archives, self.scheduler, app_id, run)
+        job = find_archived_job(archives, self.scheduler, app_id, run)
         if job is None:
             raise self.lookup.not_found(app_id, archives=[archive.name for archive in archives])
         return job
 
 
-def _archives(entry: RunEntry | None, ambient: Mapping[str, Any], options: Mapping[str, Any]) -> list[Archive]:
+def _archives(entry: RunEntry | None, ambient: Mapping[str, Any], options: Mapping[str, Any]) -> list[LogArchive]:
     launched = None if entry is None else entry.log_archive
     urls = (options.get("log_archive"), launched, ambient.get("log_archive"))
-    return [open_archive(url) for url in dict.fromkeys(urls) if url]
+    return [open_log_archive(url) for url in dict.fromkeys(urls) if url]
 
 
 @dataclass(kw_only=True)
@@ -161,7 +163,7 @@ class _ArchivedLog(ReplicaLog):
     entry: RunEntry | None
     """The app. None: it is unknown by now."""
 
-    def label(self, query: LogQuery, found: ArchivedLog) -> Label | None:
+    def label(self, query: LogQuery, found: ArchivedAttempt) -> Label | None:
         if query.containers != "main":
             return None
         if self.entry is not None:

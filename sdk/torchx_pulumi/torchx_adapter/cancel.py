@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.kube import Cluster
@@ -15,20 +15,19 @@ from torchx_pulumi.model.errors import (
     ClusterError,
     DeployError,
     Problem,
-    TakenOverError,
-    TorchxPulumiError,
     invalid_job,
 )
 from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.model.status import read_state
-from torchx_pulumi.runs.lease import Lease, claim
+from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
-from torchx_pulumi.schedulers import ObservedObjects, Variant
+from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
+from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.torchx_adapter.context import current_user
-from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion, pods_of
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import look_at
 
@@ -70,24 +69,19 @@ class Order:
             self._request(entry, look, RequestedAction.CANCEL)
             return
         uid = text_at(job_object, "metadata", "uid") or ""
-        with copying_before_deletion(context, entry, self.progress, job_object):
-            with self._cancelling(entry, look):
-                if variant.control is None:
-                    cluster.delete(variant.job_object, entry.namespace, entry.job_name, uid=uid or None)
-                elif not variant.control.is_suspended(text_at(observed, "phase")):
-                    variant.control.suspend(cluster, entry.namespace, entry.job_name, uid)
-            pods = pods_of(cluster, entry) if variant.makes_pods else []
-            if pods is None:
-                text = f"the pods of app {entry.app_id} may not be read, and so not be deleted"
-                raise ClusterError(text, reason="Forbidden")
-            for pod in pods:
-                cluster.delete(POD, entry.namespace, str(pod["metadata"]["name"]), uid=text_at(pod, "metadata", "uid"))
+        with self._cancelling(entry, look):
+            if variant.control is None:
+                cluster.delete(variant.job_object, entry.namespace, entry.job_name, uid=uid or None)
+            elif not variant.control.is_suspended(text_at(observed, "phase")):
+                variant.control.suspend(cluster, entry.namespace, entry.job_name, uid)
+        for pod in _pods_of(cluster, entry) if variant.makes_pods else ():
+            cluster.delete(POD, entry.namespace, str(pod["metadata"]["name"]), uid=text_at(pod, "metadata", "uid"))
 
     def resume(self) -> None:
         """Let the cancelled app run again, with the spec that it was launched with.
 
         Raises:
-            InvalidJobError: The app does not exist, or nothing of it can run again.
+            InvalidJobError: The app does not exist, or nothing of it can run again; nothing was changed.
             ClusterError: The cluster cannot be reached, or is not the one of the launch.
         """
         found = self._found()
@@ -105,9 +99,19 @@ class Order:
         if not variant.control.is_suspended(status.phase):
             text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
             raise invalid_job(self.app_id, [Problem("app_id", text)])
+        left = variant.control.restarts_left(seen.job_object)
+        if left is not None and left < 1:
+            text = (
+                f"cannot be resumed: {variant.scheduler} counts a resume as a retry, none is left, and it would end as "
+                "failed. Nothing was done. Launch it again, with a higher max_retries if it is to be resumed"
+            )
+            raise invalid_job(self.app_id, [Problem("app_id", text)])
         variant.control.resume(cluster, entry.namespace, entry.job_name, seen.uid or "")
         # Written when the cluster has it: a run that nobody resumes stays cancelled. Until then the next attempt tells.
         self._request(entry, look, RequestedAction.RESUME)
+        if left is not None:
+            text = f"counts this resume as a retry; left for failures and further resumes: {left - 1}"
+            self.progress(f"{self.app_id}: {variant.scheduler} {text}")
 
     def delete(self, *, forget_unreachable: bool = False) -> None:
         """Delete the app's objects, its stack and what is kept of it, if it exists.
@@ -131,33 +135,15 @@ class Order:
             if lease is None:
                 # Another process claimed or removed it since it was read.
                 continue
-            with lease:
-                self._delete(entry, lease, forget_unreachable=forget_unreachable)
-            return
-
-    def _delete(self, entry: RunEntry, lease: Lease, *, forget_unreachable: bool) -> None:
-        context = self.lookup.context
-        try:
-            here = context.reachable(entry)
-            with copying_before_deletion(context, here, self.progress):
-                context.driver().destroy(
-                    here,
+            with lease, lease.deleting():
+                self.lookup.context.driver().destroy(
+                    self.lookup.context.reachable(entry),
                     self.progress,
                     forget_unreachable=forget_unreachable,
                     check=lease.check,
                     take_over=self.take_over,
                 )
-        except TakenOverError:
-            # What is left is the new owner's.
-            raise
-        except TorchxPulumiError:
-            lease.end(lambda now: replace(now, stage=Stage.LAUNCHED))
-            raise
-        except BaseException:
-            # Interrupted: the next call finishes it.
-            lease.end(lambda now: now)
-            raise
-        lease.end(lambda _: None)
+            return
 
     def _settled(self, *, forget_unreachable: bool = False) -> RunEntry | None:
         try:
@@ -217,3 +203,19 @@ class Order:
         before = (context.index.get(entry) if adopted else None) or entry
         asked, is_new = context.records.request(before, look, action, by=current_user())
         return before, asked, is_new
+
+
+def _pods_of(cluster: Cluster, entry: RunEntry) -> Sequence[Manifest]:
+    """Return the pods of an app.
+
+    Raises:
+        ClusterError: They may neither be listed nor be read, or the cluster cannot be reached.
+    """
+    selector = find_backend(entry.scheduler).pod_selector(entry.job_name)
+    pods: Sequence[Manifest] | None = list_pods(cluster, entry.namespace, selector)
+    if pods is None:
+        pods = get_pods(cluster, entry.namespace, [name for role in entry.pods.values() for name in role])
+    if pods is None:
+        text = f"the pods of app {entry.app_id} may not be read, and so not be deleted"
+        raise ClusterError(text, reason="Forbidden")
+    return pods

@@ -50,7 +50,7 @@ def read_file_option(text: str, option: Any) -> Any:
 
 
 def container_label(container: str) -> str | None:
-    """Return what nightly puts before the lines of a container that is not the replica's own.
+    """Return the prefix that nightly puts before the lines of a container that is not the replica's own.
 
     None: TorchX 0.7.0 prints the replica's own container only.
     """

@@ -117,7 +117,7 @@ def current_user() -> str:
 
 
 def _stamp(path: Path) -> tuple[str, int, int] | None:
-    """Return what changes with a file. None: unknown, so the file is read each time."""
+    """Return the version of a file. None: unknown, so the file is read each time."""
     try:
         found = path.stat()
     except OSError:

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 from torchx.schedulers.ids import make_unique
@@ -15,7 +16,7 @@ from torchx_pulumi.inputs.rendering import read_job_and_options, render_plan
 from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kubeconfig import is_contents
 from torchx_pulumi.kube.yaml_text import to_yaml
-from torchx_pulumi.log_archive import check_archive_url
+from torchx_pulumi.logs.archives import check_archive_url
 from torchx_pulumi.model.errors import ClusterError, ImageOptionError, Problem, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
@@ -26,14 +27,14 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.runs.registration import app_labels
 from torchx_pulumi.schedulers import backend_of, plan_job
 from torchx_pulumi.schedulers.manifest_objects import objects_of
-from torchx_pulumi.schedulers.preflight import discover
+from torchx_pulumi.schedulers.preflight import discover, preflight
 from torchx_pulumi.stack_state.backend import choose_backend
 from torchx_pulumi.stack_state.cli import organization_problems
-from torchx_pulumi.torchx_adapter.api_object import attributed, plain
-from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.run_opts import split_options
 
 logger = logging.getLogger(__name__)
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 LOCAL_IMAGE = "sha256:"
 """Start of the name of an image that only the Docker daemon of this machine has."""
@@ -50,15 +51,15 @@ class PulumiJob:
     images_to_push: dict[str, tuple[str, str]]
     """Image to its repository and tag, for images that are built or pushed before the launch."""
     resource: Manifest
-    """What is created: one object, or a `List` of them; submitted as it is, never rendered again. Its mappings have the
-    attributes of the official client's models, and models may be put into it."""
+    """What is created: one object, or a `List` of them; submitted as it is, never rendered again. Models of the
+    official client may be put into it."""
 
     def __init__(
         self,
         images_to_push: dict[str, tuple[str, str]],
         resource: Manifest,
         plan: JobPlan[Any] | None = None,
-        app: Mapping[str, Any] | None = None,
+        app: Any = None,
         config: Mapping[str, Any] | None = None,
         image_plans: Mapping[str, images.ImagePlan] | None = None,
     ) -> None:
@@ -68,20 +69,20 @@ class PulumiJob:
             images_to_push: As the field.
             resource: As the field.
             plan: The plan that it was rendered from. None: it was read back, or made by hand.
-            app: Its AppDef, as `write_app` writes it. None: only the dry run has it.
+            app: Its AppDef. None: only the dry run has it.
             config: The resolved run options of the dry run. None: only the dry run has them.
             image_plans: Reference to what the image is built from, for the patched ones of `images_to_push`.
         """
         self.images_to_push = images_to_push
-        self.resource = attributed(resource)
+        self.resource = resource
         self.plan = plan
         self.app = app
         self.config = config
         self.image_plans = dict(image_plans or {})
 
     def manifest(self) -> Manifest:
-        """Return what is created, as plain values."""
-        made: Manifest = plain(self.resource)
+        """Return the objects of the launch as plain values."""
+        made: Manifest = _plain(self.resource)
         return made
 
     def __str__(self) -> str:
@@ -117,25 +118,19 @@ def make_request(
         ImageOptionError: An image of this machine's daemon has no repository to be pushed to.
     """
     spec, options = read_request(app, config, scheduler)
-    given = write_app(app)
     repository = config.get("image_repo")
     spec, pushed = _with_remote_images(spec, repository, shared=bool(config.get("shared_daemon")))
-    for written, role in zip(given["roles"], spec.roles, strict=True):
-        written["image"] = role.image
     known = image_plans or {}
     plans = {role.image: known[role.image] for role in spec.roles if role.image in known}
     pushed |= {image: plan.target for image, plan in plans.items()}
-    # The digests in the names of patched images do not belong to the job's identity.
-    apart = [(role, *images.split_patched(role.image)) for role in spec.roles]
-    roles = [replace(role, image=image, image_digest=digest) if digest else role for role, image, digest in apart]
-    spec = replace(spec, roles=tuple(roles))
+    spec = images.with_digests_apart(spec)
     if cluster is not None:
         options = _with_discovered(options, config, cluster)
     labelled: Any = replace(options, labels={**options.labels, **app_labels(session)})
     plan = plan_job(spec, labelled, _new_name(spec, options))
     for warning in plan.warnings:
         logger.warning("%s", warning)
-    return PulumiJob(pushed, render_plan(plan), plan=plan, app=given, config=config, image_plans=plans)
+    return PulumiJob(pushed, render_plan(plan), plan=plan, app=app, config=config, image_plans=plans)
 
 
 def check_app(app: Any, config: Mapping[str, Any], scheduler: str) -> None:
@@ -206,8 +201,23 @@ def validate(request: PulumiJob, cluster: Callable[[], Cluster], namespace: str)
     except ClusterError as error:
         # Without credentials that it accepts, the cluster does not judge the job.
         if name is not None and not error.retryable and error.reason != "Unauthorized":
-            raise invalid_job(name, [Problem("validate_spec", f"Invalid job spec: {error}")]) from error
+            refused = Problem("validate_spec", f"Invalid job spec: {error}")
+            raise invalid_job(name, [*_absent_objects(request, cluster), refused]) from error
         logger.warning("the request was not validated: %s", error)
+
+
+def _absent_objects(request: PulumiJob, cluster: Callable[[], Reader]) -> list[Problem]:
+    """Return which objects that the options name the cluster lacks, with those that it has; empty if it does not say.
+
+    A refusal has one of them at most, and none of those that there are.
+    """
+    if request.plan is None:
+        return []
+    try:
+        return preflight(cluster(), request.plan.options)[0]
+    except ClusterError as error:
+        logger.info("what the options name was not looked for: %s", error)
+        return []
 
 
 def _with_remote_images(
@@ -234,3 +244,20 @@ def _new_name(spec: JobSpec, options: Options) -> str:
     if len(unique) + tail <= names.MAX_LABEL and names.is_service_name(unique):
         return unique
     return names.job_name(spec.name, uuid.uuid4().hex, tail=tail)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON and YAML have it; models of the official client become mappings."""
+    if type(value) in _PLAIN:
+        # Most values of a manifest are; the checks below take twice as long as the rest of a large one.
+        return value
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, date):
+        return value.isoformat()
+    if hasattr(value, "attribute_map") and hasattr(value, "openapi_types"):
+        found = {field: getattr(value, attribute) for attribute, field in value.attribute_map.items()}
+        return {field: _plain(item) for field, item in found.items() if item is not None}
+    return value

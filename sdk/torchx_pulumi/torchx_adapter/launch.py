@@ -8,9 +8,9 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
-from torchx_pulumi.inputs.appdef import OVERLAY_KEY
 from torchx_pulumi.inputs.json_values import write_value
 from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
@@ -23,6 +23,7 @@ from torchx_pulumi.model.errors import (
     TorchxPulumiError,
 )
 from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.job_spec import OVERLAY_KEY
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobStatus
@@ -34,12 +35,13 @@ from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.registration import LaunchState, Registration, prepare, with_image_digests
 from torchx_pulumi.runs.waiting import wait_until
 from torchx_pulumi.runs.whereabouts import ambient
-from torchx_pulumi.schedulers import backend_of
-from torchx_pulumi.schedulers.manifest_objects import job_object
+from torchx_pulumi.schedulers import backend_of, variant_of
+from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.backend import stack_name
 from torchx_pulumi.stack_state.cli import check_provider, choose_place
 from torchx_pulumi.storage.owners import this_process
+from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext, current_user
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
@@ -80,18 +82,20 @@ def launch_app(
     Raises:
         ValueError: The same request was launched before, and `on_running_change` is `fail`.
         ImageError: An image cannot be built or pushed; nothing was created or deleted.
-        DeployError: The engine, the cluster or the index refused; what was begun is removed again.
+        DeployError: This process cannot launch, or the engine, the cluster or the index refused; what was begun is
+            removed again.
         ClusterError: The cluster cannot be reached; nothing was created.
         JobFailedError: It was launched, and did not reach the state of `wait_for`.
     """
     context = lookup.context
+    context.driver().check_process()
     _, chosen = split_options(request.config or {})
     progress = logger.debug if chosen.get("quiet") else logger.info
     check_provider(lambda warning: logger.warning("%s", warning))
     cluster = context.chosen_cluster(chosen)
     app = prepare_app(context, request, plan, session, cluster)
     entry = app.app_entry
-    earlier = _decide(lookup, request, entry, cluster, progress)
+    earlier = _decide(lookup, request, entry, variant_of(plan.options).job_object, cluster, progress)
     if earlier is _Earlier.KEPT:
         return entry.app_id
     digests = build_images()
@@ -111,22 +115,22 @@ def launch_app(
 def prepare_app(
     context: AdapterContext, request: PulumiJob, plan: JobPlan[Any], session: str, cluster: Cluster
 ) -> Registration:
-    """Return what a launch that is about to begin registers; one request, for the identity of the cluster.
+    """Return the registration of a launch that is about to begin; one request, for the identity of the cluster.
 
     Raises:
         ClusterError: The cluster cannot be reached.
     """
     identity = cluster.identify()
-    app = dict(request.app or {})
+    app = write_app(request.app)
     for role, planned in zip(app["roles"], plan.spec.roles, strict=True):
         if isinstance((role.get("metadata") or {}).get(OVERLAY_KEY), str):
             # A file of an overlay may change, or be elsewhere later.
             role["pod_overlay"] = write_value(planned.pod_overlay)
     chosen_plan, chosen = split_options(request.config or {})
     scheduler = plan.options.scheduler
-    _, job = job_object(request.resource)
-    name = str(job["metadata"]["name"])
-    namespace = str(job["metadata"].get("namespace") or plan.namespace)
+    objects = [item for _, item in objects_of(request.manifest())]
+    name = str(objects[0]["metadata"]["name"])
+    namespace = str(objects[0]["metadata"].get("namespace") or plan.namespace)
     place = choose_place(chosen, stack_name(namespace, name, scheduler, identity.key))
     urn = f"urn:pulumi:{place.stack}::{place.project}::{component_type(scheduler)}::{plan.spec.name}"
     user = current_user()
@@ -172,11 +176,11 @@ def prepare_app(
         ambient_context=ambient_context,
         **fields,
     )
-    return replace(registration, manifest=request.manifest(), entry=entry)
+    return replace(registration, given=objects, entry=entry)
 
 
 def _decide(
-    lookup: AppLookup, request: PulumiJob, entry: RunEntry, cluster: Cluster, progress: ProgressCallback
+    lookup: AppLookup, request: PulumiJob, entry: RunEntry, kind: Kind, cluster: Cluster, progress: ProgressCallback
 ) -> _Earlier:
     """Return whether the same request was launched before, and what `on_running_change` makes of that launch.
 
@@ -187,8 +191,7 @@ def _decide(
     last = lookup.context.index.find_in(identity, entry.app_id, entry.scheduler)
     if last is not None:
         last = lookup.settled(entry.app_id, progress)
-    kind, job = job_object(request.resource)
-    present = cluster.get(kind, entry.namespace, str(job["metadata"]["name"]))
+    present = cluster.get(kind, entry.namespace, entry.job_name)
     if last is not None and present is None and is_shared(last):
         # A colleague may have deleted it.
         last = lookup.reread(last)
@@ -217,7 +220,7 @@ def _launch(context: AdapterContext, app: Registration, progress: ProgressCallba
     entry = app.app_entry
     driver = context.driver()
     try:
-        launched = driver.launch(app, progress, check=lease.check)
+        uid = driver.launch(app, progress, check=lease.check)
     except TakenOverError:
         # What was begun is the new owner's.
         raise
@@ -239,7 +242,7 @@ def _launch(context: AdapterContext, app: Registration, progress: ProgressCallba
         # An interrupt, or an unexpected error: recover the app now, or leave it to the next call.
         _put_right(context, entry, progress, lease)
         raise
-    done = lease.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=launched.uid or now.uid))
+    done = lease.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=uid or now.uid))
     return done or entry
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,11 +23,10 @@ from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.whereabouts import is_ours, match_identity, read_job_object
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
-from torchx_pulumi.stack_state.backend import choose_backend, own_backend, stack_name
+from torchx_pulumi.stack_state.backend import backend_folder, choose_backend, own_backend, stack_name
 from torchx_pulumi.stack_state.cli import choose_place
 from torchx_pulumi.storage.owners import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +52,25 @@ class AppLookup:
     _warned: dict[str, str] = field(default_factory=dict)
     """App that was not searched in the cluster, to the reason that was logged last."""
 
+    def full_id(self, app_id: str) -> str:
+        """Return an app's id, also if its namespace is left out; see `RunIndex.full_id`."""
+        if ":" in app_id:
+            return app_id
+        namespace = self.context.options().get("namespace") or "default"
+        return self.context.index.full_id(app_id, self.scheduler, namespace=namespace)
+
     def find(self, app_id: str, *, to_change: bool = False) -> RunEntry | None:
         """Return an app, also one whose launch or deletion was interrupted.
 
         Args:
-            app_id: `namespace:name`.
+            app_id: `namespace:name`, or `name` if it is in one namespace only.
             to_change: The app is about to be changed: nothing that was remembered of its stack is used.
 
         Raises:
-            InvalidJobError: The id is of several clusters.
+            InvalidJobError: The id is of several clusters, or of several namespaces.
             DeployError: Its entry or its backend cannot be read.
         """
+        app_id = self.full_id(app_id)
         found = self.context.index.find(app_id, self.scheduler, cluster=self.ambient_cluster)
         if found is not None and is_redacted(found.place.backend):
             # The index has no credentials: the option pulumi_backend may.
@@ -178,9 +184,7 @@ class AppLookup:
             progress(f"{entry.app_id}: {entry.stage.value} was interrupted; putting it right")
             try:
                 here = self.context.reachable(entry)
-                deletes = entry.stage is Stage.DELETING
-                with copying_before_deletion(self.context, here, progress) if deletes else nullcontext():
-                    now = self.context.driver().recover(here, progress, check=lease.check, take_over=take_over)
+                now = self.context.driver().recover(here, progress, check=lease.check, take_over=take_over)
             except TakenOverError:
                 raise
             except BaseException:
@@ -264,7 +268,7 @@ class AppLookup:
             place = replace(chosen, stack=stack_name(namespace, name, self.scheduler, key))
             if (entry := driver.find(place, still)) is not None:
                 return entry
-        if backend.startswith("file:"):
+        if backend_folder(backend) is not None:
             # The launch knew more about the cluster, or another address of it. Listing a folder is fast.
             stem = stack_name(namespace, name, self.scheduler, "")[:-HASH_LENGTH]
             for place in driver.places(backend, chosen.project):

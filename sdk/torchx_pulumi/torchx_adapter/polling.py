@@ -15,7 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from torchx_pulumi.apps.look import Remembered
-from torchx_pulumi.kube import CachedReader, PodReader
+from torchx_pulumi.kube import PodReader
+from torchx_pulumi.kube.cached_reader import CachedReader
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.logs import LogClock
 from torchx_pulumi.model.app_entry import RunEntry

@@ -45,8 +45,7 @@ def describe_app(entry: RunEntry, snapshot: AppSnapshot, now: datetime) -> Any:
 def message_of(status: JobStatus) -> str:
     """Return state, reason and what to do in a few words."""
     reason = "" if status.reason.value.upper() == status.state.value else f"{status.reason.value}: "
-    advice = next((f" ({item.resolution})" for item in status.diagnoses if item.resolution), "")
-    return f"{reason}{status.message}{advice}"
+    return f"{reason}{status.message}" + (f" ({status.advice})" if status.advice else "")
 
 
 def _role_statuses(entry: RunEntry, status: JobStatus, seen: ObservedObjects, now: datetime) -> list[Any]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import KeysView, Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Dict, List, get_args, get_origin  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
 
 from torchx import specs
 from torchx.specs import InvalidRunConfigException
-from torchx.util.types import to_dict
 
 from torchx_pulumi.inputs.run_options import read_text
+from torchx_pulumi.model.image_options import WorkspaceOptions
 from torchx_pulumi.model.launch_options import LaunchOptions
 from torchx_pulumi.model.options import Options, option, option_table, rows_of, unknown_name
 from torchx_pulumi.model.redaction import MARK, without_password
@@ -55,40 +56,24 @@ class AdapterOptions:
 
 
 @option_table
-class WorkspaceOptions:
+class PatchingOptions(WorkspaceOptions):
     """Options of patched images: the `workspace_opts` of all schedulers."""
 
-    image_repo: str | None = option(
-        "Repository that patched images are pushed to, for example example.com/your/container",
-        default=None,
-    )
     quiet: bool = option("whether to suppress verbose output for image building. Defaults to ``False``.", default=False)
-    dockerfile: str | None = option(
-        "Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx if it exists",
-        default=None,
-    )
-    build_args: dict[str, str] | None = option("Build arguments of patched images: NAME:value,NAME:value", default=None)
-    platform: str | None = option("Platform of patched images, as linux/amd64. Unset: this machine's", default=None)
-    ignore_rules: str = option(
-        "How .dockerignore is read: as `docker` does, or as `torchx` does",
-        default="docker",
-        choices=("docker", "torchx"),
-    )
-    builder: str = option(
-        "What builds patched images: `registry` (no Docker daemon), `docker`, or `auto` (the daemon only if needed)",
-        default="auto",
-        choices=("auto", "registry", "docker"),
-    )
-    shared_daemon: bool = option(
-        "The cluster's nodes use this machine's Docker daemon: patched images need no push and no image_repo",
-        default=False,
-    )
 
 
 LAUNCH_NAMES = frozenset(
-    row.torchx_name for kind in (LaunchOptions, AdapterOptions, WorkspaceOptions) for row in rows_of(kind)
+    row.torchx_name for kind in (LaunchOptions, AdapterOptions, PatchingOptions) for row in rows_of(kind)
 )
 """Options that are not the scheduler's own."""
+
+
+_QUOTED = re.compile(r"""(['"])(?:\\.|(?!\1).)*?\1""")
+"""Text in quotes, which is never parted."""
+_OPTION = re.compile(r"(?:^|(?P<sign>[,;]))\s*(?P<name>[\w.-]+)\s*=")
+"""Where an option begins on the command line."""
+_INNER_NAME = re.compile(r",\s*([\w-]+)\s*(?=$|[,;])|\s([\w-]+)\s*=")
+"""What may be the name of another option inside of a value: `,NAME`, or ` NAME=`."""
 
 
 class MissingRunOptionError(InvalidRunConfigException, TypeError):  # type: ignore[misc]
@@ -202,26 +187,69 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
     def cfg_from_str(self, cfg_str: str | None) -> dict[str, Any]:
         """Read options from a command line, `key=value,key=value`.
 
+        A value ends before the next `,name=` or `;name=`, and may have any other `=`. In quotes it may have these too.
+
         Raises:
-            InvalidRunConfigException: An option is unknown, given twice, or its value is not of its type.
+            InvalidRunConfigException: An option is unknown, given twice, or its value is not of its type or empty.
         """
-        try:
-            words = to_dict(self._with_colons(cfg_str or ""))
-        except ValueError:
-            # The text may have a secret.
-            text = "the run options cannot be read; write name=value,name=value, lists as a;b, mappings as a:1;b:2"
-            raise InvalidRunConfigException(text, "cfg", {}) from None
         problems: dict[str, str] = {}
+        words = self._part(cfg_str or "", problems)
         values: dict[str, Any] = {}
         for given, text in words.items():
             kind = str if (known := self.get(given)) is None else known.opt_type
             try:
                 values[given] = read_text(text, get_origin(kind) or kind)
             except ValueError as error:
-                problems[given] = f"run option `{given}`: {error}"
+                problems.setdefault(given, f"run option `{given}`: {error}")
         read = self._by_key(values, problems)
+        for before, name in pairwise(words):
+            if self.canonical_key(name) is None and not set("=?{[").isdisjoint(words[before]):
+                problems[name] += f"; if it belongs to the value of `{before}`, put that value in quotes"
         self._refuse(problems, words)
         return GivenOptions(self, read)
+
+    def _part(self, text: str, problems: dict[str, str]) -> dict[str, str]:
+        """Part a command line into options and the texts of their values."""
+        # TorchX splits at every `=`, and makes an empty option a part of the value before it.
+        masked = _QUOTED.sub(lambda quoted: "\0" * len(quoted.group()), text)
+        starts: list[tuple[str, int, int]] = []
+        for found in _OPTION.finditer(masked):
+            key, last = self.canonical_key(found["name"]), self.canonical_key(starts[-1][0]) if starts else None
+            if key is not None or found["sign"] != ";" or last is None or self._opts[last].opt_type != PAIRS:
+                starts.append((found["name"], found.start(), found.end()))
+        if masked[: starts[0][1] if starts else None].strip():
+            # The text may have a secret.
+            form = "the run options cannot be read; write name=value,name=value, lists as a;b, mappings as a:1;b:2"
+            raise InvalidRunConfigException(form, "cfg", {})
+        words: dict[str, str] = {}
+        for index, (name, _, begin) in enumerate(starts):
+            end = starts[index + 1][1] if index + 1 < len(starts) else len(text)
+            end = begin + len(masked[begin:end].rstrip(", "))
+            self._check_end(name, masked[begin:end].strip(), problems)
+            words[name] = self._value(name, text[begin:end].strip())
+        return words
+
+    def _check_end(self, name: str, masked: str, problems: dict[str, str]) -> None:
+        """Refuse a value that is empty, or in which another option begins."""
+        words = [found[1] or found[2] for found in _INNER_NAME.finditer(masked)]
+        others = [word for word in words if self.canonical_key(word) is not None]
+        if not masked:
+            problems[name] = f'run option `{name}` has no value; leave it out, or write {name}=""'
+        elif others:
+            listed = ", ".join(f"`{other}`" for other in others)
+            problems[name] = (
+                f"the value of run option `{name}` has the name of another one, {listed}: write it as "
+                f"{others[0]}=VALUE after a comma or leave it out; if it belongs to the value, put the value in quotes"
+            )
+
+    def _value(self, name: str, text: str) -> str:
+        """Return the text of a value without its quotes; pairs are written with colons."""
+        if _QUOTED.fullmatch(text):
+            text = text[1:-1]
+        key = self.canonical_key(name)
+        if key is None or self._opts[key].opt_type != PAIRS:
+            return text
+        return ";".join(re.sub("^([^:=]*)=", r"\1:", pair) for pair in text.split(";"))
 
     def _by_key(self, cfg: Mapping[str, Any], problems: dict[str, str]) -> dict[str, Any]:
         """Return options by their names; those that are unknown or given twice become problems."""
@@ -250,24 +278,6 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             return MARK
         return without_password(value) if isinstance(value, str) else value
 
-    def _with_colons(self, text: str) -> str:
-        """Write `labels=a=1;b=2` as `labels=a:1;b:2`, which is what TorchX can part into options."""
-        mappings = {name for name, option in self._opts.items() if option.opt_type == PAIRS}
-        parts = re.split("([,;])", text)
-        inside = False
-        for index in range(0, len(parts), 2):
-            name, sign, value = parts[index].partition("=")
-            key = self.canonical_key(name.strip())
-            if key in mappings:
-                inside = True
-                pair = re.sub("^([^:=]*)=", r"\1:", value)
-                parts[index] = f"{name}{sign}{pair}"
-            elif key is None and inside and parts[index - 1] == ";":
-                parts[index] = re.sub("^([^:=]*)=", r"\1:", parts[index])
-            else:
-                inside = False
-        return "".join(parts)
-
 
 def scheduler_options(scheduler: str) -> CheckedOptions:
     """Return the run options of a scheduler without those of patched images."""
@@ -281,7 +291,7 @@ def scheduler_options(scheduler: str) -> CheckedOptions:
 def workspace_options() -> CheckedOptions:
     """Return the run options of patched images."""
     opts = CheckedOptions()
-    opts.add_fields(WorkspaceOptions)
+    opts.add_fields(PatchingOptions)
     return opts
 
 

@@ -13,6 +13,7 @@ from torchx.specs import AppDryRunInfo
 from torchx.workspace.api import WorkspaceMixin
 
 from torchx_pulumi.kube import Cluster
+from torchx_pulumi.logs.archive_marks import find_no_writer
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError, Problem, TakenOverError, invalid_job
 from torchx_pulumi.model.progress import ProgressCallback
@@ -22,7 +23,7 @@ from torchx_pulumi.runs.whereabouts import is_ours
 from torchx_pulumi.stack_state.backend import know_backend
 from torchx_pulumi.storage.owners import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
-from torchx_pulumi.torchx_adapter.app_json import read_app_json, write_app
+from torchx_pulumi.torchx_adapter.app_json import read_app_json
 from torchx_pulumi.torchx_adapter.app_logs import AppLogs
 from torchx_pulumi.torchx_adapter.cancel import Order
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -126,9 +127,12 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         request = make_request(
             app, config, self._kind, self.session_name, image_plans=self._workspaces.plans, cluster=cluster
         )
-        for role, written in zip(app.roles, (request.app or {})["roles"], strict=True):
-            if role.image.startswith(LOCAL_IMAGE):
-                role.image = written["image"]
+        for role in app.roles:
+            if role.image.startswith(LOCAL_IMAGE) and role.image in request.images_to_push:
+                role.image = ":".join(request.images_to_push[role.image])
+        archive = config.get("log_archive")
+        if archive and request.plan and (why := find_no_writer(archive, request.plan.namespace, self._context.now())):
+            logger.warning("%s", why)
         if config.get("validate_spec"):
             validate(request, cluster, config.get("namespace") or "default")
         return AppDryRunInfo(request, repr)
@@ -151,18 +155,14 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         request, app = copy.copy(dryrun_info.request), compat.app_of(dryrun_info)
         if not isinstance(request, PulumiJob):
             raise _no_dry_run()
-        if app is None and request.app is not None:
-            app = read_app_json(request.app)
+        app = request.app if app is None else app
         if app is None:
             raise _no_dry_run()
-        request.resource = request.manifest()
         config = self.run_opts().resolve(compat.config_of(dryrun_info) or request.config or {})
-        plan = request.plan
-        if plan is None:
-            plan = make_request(app, config, self._kind, self.session_name).plan
+        plan = request.plan or make_request(app, config, self._kind, self.session_name).plan
         if plan is None:
             raise _no_dry_run()
-        request.app, request.config = write_app(app), config
+        request.app, request.config = app, config
         return launch_app(
             self._lookup,
             request,
@@ -238,7 +238,11 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def exists(self, app_id: str) -> bool:
         """Return whether an app was launched and not deleted. Starts no process."""
-        return self._lookup.find(app_id) is not None
+        return self.entry(app_id) is not None
+
+    def entry(self, app_id: str) -> RunEntry | None:
+        """Return the entry of an app: of the index, its stack in the backend, or its objects. None: unknown."""
+        return self._lookup.find(app_id)
 
     def log_iter(
         self,
@@ -275,9 +279,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
 
-    def resume(self, app_id: str, *, take_over: bool = False) -> None:
-        """Let a cancelled app of Volcano's run again."""
-        Order(lookup=self._lookup, app_id=app_id, take_over=take_over).resume()
+    def resume(self, app_id: str, *, take_over: bool = False, progress: ProgressCallback = logger.info) -> None:
+        """Let a cancelled app of Volcano's run again, unless that would end it; see `cancel.Order`."""
+        Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over).resume()
 
     def delete(
         self,
@@ -308,7 +312,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
 
 def _in_progress(entry: RunEntry, snapshot: AppSnapshot) -> AppSnapshot:
-    """Return what is known of an app that another process works on, or worked on until it gave no sign of life."""
+    """Return the known status of an app that another process works on, or worked on until it gave no sign of life."""
     doing = {Stage.LAUNCHING: "is being launched", Stage.DELETING: "is being deleted"}[entry.stage]
     message, error = f"it {doing} by {describe_owner(entry.owner)}", snapshot.error
     if life_of(entry.owner) is Life.EXPIRED:
@@ -320,5 +324,5 @@ def _in_progress(entry: RunEntry, snapshot: AppSnapshot) -> AppSnapshot:
 
 
 def _no_dry_run() -> InvalidJobError:
-    text = "is of no dry run of this scheduler; pass what submit_dryrun returned"
+    text = "is not a result of submit_dryrun of this scheduler; pass what that returned"
     return invalid_job("unnamed", [Problem("dryrun_info", text)])

@@ -72,13 +72,13 @@ def _section(path: str, name: str) -> Mapping[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what is wrong with a file, without its lines: a backend's URL may have a password."""
+    """Return the fault of a file, without its lines: a backend's URL may have a password."""
     if isinstance(error, configparser.InterpolationError):
         return (
             f"[{error.section}] {error.option}: write a percent sign as %%, and the value of another line as %(name)s"
         )
     if isinstance(error, configparser.MissingSectionHeaderError):
-        return f"line {error.lineno} is of no [section]"
+        return f"line {error.lineno} comes before the first [section]"
     if isinstance(error, configparser.ParsingError):
         return f"line {', '.join(str(number) for number, _ in error.errors)} is neither [section] nor name = value"
     return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

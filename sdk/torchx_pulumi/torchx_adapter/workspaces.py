@@ -11,6 +11,7 @@ from typing import Any
 from torchx_pulumi import images
 from torchx_pulumi.images import ImagePlan
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
+from torchx_pulumi.model.image_options import image_options
 from torchx_pulumi.torchx_adapter import compat
 
 logger = logging.getLogger(__name__)
@@ -50,12 +51,8 @@ class Workspaces:
             role.image,
             workspace,
             repository or None,
-            dockerfile=config.get("dockerfile"),
-            build_args=config.get("build_args"),
-            platform=config.get("platform"),
-            ignore_rules=config.get("ignore_rules") or "docker",
-            builder=config.get("builder") or "auto",
-            **({} if self.docker_client is None else {"client": self.docker_client}),
+            client=self.docker_client,
+            **image_options(config),
         )
         for warning in plan.warnings:
             logger.warning("%s", warning)

@@ -12,7 +12,6 @@ from torchx_pulumi.model.errors import DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback, once_each
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.registration_plan import RegistrationPlan
-from torchx_pulumi.runs.driver import Launched
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.whereabouts import Connect, check_before_change, reachable
 from torchx_pulumi.stack_state.backend import backend_folder
@@ -34,8 +33,8 @@ from torchx_pulumi_stacks.engine.orphans import (
     wait_for_pods,
 )
 from torchx_pulumi_stacks.engine.process import CliResult, RunningCli, end_orphaned_engines
-from torchx_pulumi_stacks.engine.program_host import preload, serve
 from torchx_pulumi_stacks.engine.pulumi_home import without_log
+from torchx_pulumi_stacks.engine.pulumi_loading import load_inline, preload
 from torchx_pulumi_stacks.engine.relay import Relay
 from torchx_pulumi_stacks.engine.work_dir import WorkDir
 
@@ -121,8 +120,8 @@ class AppStack:
                 raise self._taken()
             raise EngineNotes(self.progress).error(self.entry.app_id, "launched", ended.stderr, code=ended.code)
 
-    def up(self, run: RegistrationPlan) -> Launched:
-        """Register a run in the stack.
+    def up(self, run: RegistrationPlan) -> str | None:
+        """Register a run in the stack, and return the uid of its job object, if the engine said it.
 
         Raises:
             DeployError: The engine, the cluster or a webhook refused.
@@ -139,8 +138,7 @@ class AppStack:
         if ended.code != 0:
             raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
         self.work_dir.clear()
-        uid = next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == run.names[0]), None)
-        return Launched(uid=uid, outputs=notes.outputs or dict(run.exports))
+        return next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == run.names[0]), None)
 
     def remove(self, *, take_over: bool = False) -> None:
         """Delete the app's objects and the stack, if they exist.
@@ -302,7 +300,7 @@ class AppStack:
                 running.wait()
 
             try:
-                serve(run, self.entry.place.stack, folder, env, wait)
+                load_inline().serve(run, self.entry.place.stack, folder, wait)
                 return running.wait()
             finally:
                 running.interrupt()

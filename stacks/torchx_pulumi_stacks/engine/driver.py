@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +15,11 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.runs.driver import Forgotten, Launched, Recorded, Still, Written
+from torchx_pulumi.runs.driver import Recorded, Still, Written
 from torchx_pulumi.runs.registration import Registration, plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend, open_store, state_folder
-from torchx_pulumi.stack_state.checkpoint import DAMAGED, read_app
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, output_in, parse_components
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, clear_dead_locks
 from torchx_pulumi.stack_state.stacks import FolderStack, StackName, StoredStacks, check_there, list_stacks
 from torchx_pulumi.storage.owners import CheckOwner, unowned
@@ -29,9 +28,9 @@ from torchx_pulumi.storage.stores import Store
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.recovery import recover_stack
 from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry, find_renamed
-from torchx_pulumi_stacks.engine.stack_removal import remove_stack
 from torchx_pulumi_stacks.engine.status_writer import write_status
 from torchx_pulumi_stacks.engine.work_dir import place_key
+from torchx_pulumi_stacks.forks import check_process
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,11 @@ class AutomationDriver:
         # Writing the empty state of a stack in a folder saves the process of `pulumi stack init`.
         self._seed = os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
 
-    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
+    def check_process(self) -> None:
+        check_process()
+
+    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> str | None:
+        check_process()
         stack = self._stack(app.app_entry, progress, check)
         run = plan_registration(app)
         with self._changing(app.app_entry):
@@ -132,25 +135,6 @@ class AutomationDriver:
             logger.debug("stack %s is not written yet: %s", place.stack, error)
             return Written(outcome=Recorded.DEFERRED)
 
-    def forget_at(self, place: StackRef, may_go: Callable[[str], bool]) -> Forgotten:
-        try:
-            store = self._store(place.backend)
-        except PermissionError as error:
-            logger.debug("the backend of stack %s may not be opened: %s", place.stack, error)
-            return Forgotten.LEFT
-        except (OSError, ValueError, DeployError) as error:
-            logger.debug("stack %s is not removed yet: %s", place.stack, error)
-            return Forgotten.DEFERRED
-        if store is None:
-            return Forgotten.LEFT
-        outcome = remove_stack(store, place, self._owned(place), may_go)
-        if outcome is Forgotten.LEFT:
-            self._drop_store(place.backend)
-        if outcome is Forgotten.REMOVED:
-            drop_cached(place, self._root)
-            shutil.rmtree(self._work(place), ignore_errors=True)
-        return outcome
-
     def clear_dead_locks(self, backend: str, place: StackRef | None = None) -> bool:
         try:
             store = self._store(backend)
@@ -168,14 +152,14 @@ class AutomationDriver:
         try:
             store = self._store(place.backend)
             text = None if store is None else StoredStacks(backend, store).read(StackName.of(place))
-            app = None if text is None else read_app(text)
+            output = None if text is None else output_in(parse_components(text))
         except DAMAGED as error:
             raise DeployError(f"stack {place.project}/{place.stack} in {backend} cannot be read: {error}") from error
         except (OSError, DeployError) as error:
             self._failed_at[backend] = time.monotonic()
             self._drop_store(place.backend)
             raise DeployError(f"the Pulumi backend {backend} cannot be read: {error}", retryable=True) from error
-        answer = Answer() if app is None else Answer.of(app.output)
+        answer = Answer.of(output or {})
         return answer if answer.observed else None
 
     def locks(self, entry: RunEntry) -> Sequence[str]:

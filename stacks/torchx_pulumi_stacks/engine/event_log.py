@@ -1,4 +1,4 @@
-"""Event log of the engine: convert its lines to progress messages, outputs and errors."""
+"""Event log of the engine: convert its lines to progress messages, uids and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchx_pulumi.model.errors import ClusterError, DeployError, RefusedError, 
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal, refused_status
 from torchx_pulumi.stack_state.backend import without_credentials
-from torchx_pulumi.stack_state.checkpoint import STACK, is_object
+from torchx_pulumi.stack_state.checkpoint import is_object
 
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 
@@ -52,8 +52,6 @@ class EngineNotes:
 
     progress: ProgressCallback
     """Receives progress messages."""
-    outputs: dict[str, Any] = field(default_factory=dict)
-    """Outputs of the stack. Empty: the program registered none."""
     uids: dict[str, str] = field(default_factory=dict)
     """URN of a Kubernetes object to its uid."""
     errors: list[str] = field(default_factory=list)
@@ -89,9 +87,7 @@ class EngineNotes:
 
     def _take_outputs(self, step: Mapping[str, Any]) -> None:
         new = step.get("new") or {}
-        if step.get("type") == STACK:
-            self.outputs.update(new.get("outputs") or {})
-        elif is_object(step):
+        if is_object(step):
             uid = ((new.get("outputs") or {}).get("metadata") or {}).get("uid")
             if uid:
                 self.uids[str(step.get("urn"))] = str(uid)

@@ -24,13 +24,16 @@ from torchx_pulumi.runs.deletion import DeletionNotes
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
-from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object
+from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object, titled
 from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 GONE_TIMEOUT_S = 600.0
 """Longest wait for the end of a deletion, as long as that of the Kubernetes provider."""
 
 POLL_S = 0.2
+
+IN_FLIGHT_S = 5.0
+"""Time that an API server under load takes to store an object whose client was killed after its request."""
 
 
 def delete_unrecorded(
@@ -41,6 +44,8 @@ def delete_unrecorded(
     check: CheckOwner = unowned,
 ) -> None:
     """Delete the app's objects whose creation has started and is not recorded in the state.
+
+    The API server may store such an object after its client was killed, so an absent one is awaited for 5 s.
 
     Raises:
         ClusterError: The cluster cannot be reached, or an object is not deleted in time.
@@ -58,7 +63,7 @@ def delete_unrecorded(
         metadata = inputs.get("metadata") or {}
         if inputs.get("kind"):
             kind = objects_of(inputs)[0][0]
-            found = _get_own(cluster, kind, run, str(metadata.get("name")))
+            found = _await_own(cluster, kind, run, str(metadata.get("name")), check)
             _delete(cluster, entry, [(kind, run.namespace, item) for item in found], progress, check)
 
 
@@ -171,8 +176,7 @@ def refuse_others(checkpoint: Checkpoint | None, entry: RunEntry) -> None:
     others = [] if checkpoint is None else list(checkpoint.others())
     if not others:
         return
-    place = entry.place
-    names = [f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]!r}" for item in others]
+    place, names = entry.place, [titled(item) for item in others]
     raise DeployError(
         f"app {entry.app_id} cannot be forgotten: its stack {place.project}/{place.stack} also holds "
         f"{listed(names, 5)}, which would stay without a state. In the folder of the program that made "
@@ -210,6 +214,14 @@ def _get_own(cluster: Cluster, kind: Kind, run: Run, name: str) -> list[Manifest
     """Return the object of a name, if a run owns it and its launch created it."""
     found = cluster.get(kind, run.namespace, name)
     return [] if found is None or not _is_own(run, found) else [found]
+
+
+def _await_own(cluster: Cluster, kind: Kind, run: Run, name: str, check: CheckOwner) -> list[Manifest]:
+    end = time.monotonic() + IN_FLIGHT_S
+    while not (found := _get_own(cluster, kind, run, name)) and time.monotonic() < end:
+        check()
+        time.sleep(POLL_S)
+    return found
 
 
 def _is_own(run: Run, found: Manifest) -> bool:

@@ -16,6 +16,7 @@ from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object, record_i
 from torchx_pulumi.storage.owners import describe_owner, is_working
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
+from torchx_pulumi_stacks.forks import check_process
 
 
 def recover_stack(
@@ -75,17 +76,19 @@ def _finish_or_remove(
     order = stack.work_dir.order()
     made = any(is_object(item) for item in checkpoint.resources)
     if made and order is not None and not checkpoint.pending and not checkpoint.outdated:
+        # A process that cannot finish the launch leaves it to another one, and does not remove it.
+        check_process()
         progress(f"{entry.app_id}: its launch was interrupted after the job was created; it is finished now")
         stack.check_cluster()
         try:
-            launched = stack.up(order)
+            uid = stack.up(order)
         except TakenOverError:
             raise
         except DeployError as error:
             progress(f"{entry.app_id}: it cannot be finished: {error}")
         else:
             done = stack.read()
-            return replace(_launched(entry, done), uid=launched.uid or _uid(done)) if done else None
+            return replace(_launched(entry, done), uid=uid or _uid(done)) if done else None
     progress(f"{entry.app_id}: its launch was interrupted; what it began is removed")
     stack.remove()
     return None

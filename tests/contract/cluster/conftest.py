@@ -13,7 +13,8 @@ import pytest
 from torchx_pulumi.kube import Cluster, KubernetesCluster, kinds
 from torchx_pulumi.kube.official_client import OfficialTransport
 from torchx_pulumi.kube.transport import ApiRequest
-from torchx_pulumi.testing import FakeCluster
+
+from tests.fakes import FakeCluster
 
 Manifest = dict[str, Any]
 LINES = ["one", "zwei: ä", "three"]
@@ -55,9 +56,12 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "real":
         yield request.getfixturevalue("real_world")
         return
+    yield World(FakeCluster(objects_of_fakes(), logs={("here", "a"): LINES}), "here")
+
+
+def objects_of_fakes() -> list[Manifest]:
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}}
-    objects = [space, *pods("here", "img"), pod("elsewhere", "a", {"app": "x"}, "img")]
-    yield World(FakeCluster(objects, logs={("here", "a"): LINES}), "here")
+    return [space, *pods("here", "img"), pod("elsewhere", "a", {"app": "x"}, "img")]
 
 
 @pytest.fixture(scope="session")

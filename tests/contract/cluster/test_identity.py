@@ -10,10 +10,10 @@ import pytest
 from torchx_pulumi.kube import Cluster, KubernetesCluster, kinds
 from torchx_pulumi.kube.kubeconfig import find_access
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, Match, compare
-from torchx_pulumi.testing import FakeCluster
 
 from tests.contract.cluster.conftest import World, caller
 from tests.e2e.cutting_proxy import cutting_proxy
+from tests.fakes import FakeCluster
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.e2e)])

@@ -9,14 +9,16 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from torchx_pulumi.kube import Change, WatchedCluster, WatchEvent, kinds
+from torchx_pulumi.kube import WatchEvent, kinds
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.protocol import EXPIRED
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_fleet.watch.object_watch import Change
+from torchx_pulumi_fleet.watch.watched_cluster import WatchedCluster
 
 from tests.contract.cluster.conftest import World
+from tests.fakes import FakeCluster
 
 NOBODYS = Kind(group="nobody.example.com", version="v1", kind="Thing", plural="things")
 Manifest = dict[str, Any]

@@ -27,9 +27,8 @@ from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi.stack_state.backend import stack_name
 from torchx_pulumi.storage.owners import this_process
-from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi.testing.fake_driver import FakeDriver
 
+from tests.fakes import FakeCluster, FakeDriver
 from tests.unit.builders import registration_of
 
 

@@ -15,12 +15,11 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
 from torchx_pulumi.model.requested import Requested, RequestedAction
-from torchx_pulumi.runs.driver import Forgotten, Recorded, Written
+from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import ObservedObjects, find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import GangMode
-from torchx_pulumi.stack_state.checkpoint import read_notes
 from torchx_pulumi.storage.owners import this_process
 
 from .conftest import DriverWorld
@@ -31,8 +30,8 @@ def nothing(_line: str) -> None:
 
 
 def launch(world: DriverWorld, order: Any) -> RunEntry:
-    launched = world.driver.launch(order, nothing)
-    return replace(order.entry, stage=Stage.LAUNCHED, owner=None, uid=launched.uid)
+    uid = world.driver.launch(order, nothing)
+    return replace(order.entry, stage=Stage.LAUNCHED, owner=None, uid=uid)
 
 
 def head(world: DriverWorld, entry: RunEntry) -> dict[str, Any] | None:
@@ -51,7 +50,7 @@ def wait_gone(world: DriverWorld, entry: RunEntry) -> bool:
 
 def test_launch_makes_the_object_as_given_with_our_labels(driver_world: DriverWorld) -> None:
     order = driver_world.order()
-    order.manifest["metadata"].setdefault("annotations", {})["example.com/mine"] = "kept"
+    order.given[0]["metadata"].setdefault("annotations", {})["example.com/mine"] = "kept"
     entry = launch(driver_world, order)
     try:
         made = head(driver_world, entry)
@@ -97,7 +96,7 @@ def test_destroy_is_fine_where_the_object_is_gone(driver_world: DriverWorld) -> 
 def test_a_refused_launch_leaves_neither_object_nor_stack(driver_world: DriverWorld) -> None:
     order = driver_world.order()
     # Volcano's webhook refuses it at once; for a namespace, the provider would wait.
-    order.manifest["spec"]["queue"] = "is-not-there"
+    order.given[0]["spec"]["queue"] = "is-not-there"
     if driver_world.backend and hasattr(driver_world.driver, "error"):
         driver_world.driver.error = DeployError("refused")
     with pytest.raises(TorchxPulumiError):
@@ -201,32 +200,6 @@ def test_a_request_stays_whatever_is_observed_and_decides_an_end_that_was_not_se
         assert write(absent, StackChange(uid=uid, look=gone)).outcome is Recorded.LEFT
     finally:
         driver_world.driver.destroy(entry, nothing)
-
-
-def test_a_stack_is_forgotten_as_decided_on_its_state_and_its_objects_stay(driver_world: DriverWorld) -> None:
-    entry = launch(driver_world, driver_world.order())
-    forget, asked = driver_world.driver.forget_at, list[str]()
-
-    def decide(text: str) -> bool:
-        asked.append(text)
-        return len(asked) > 1
-
-    try:
-        assert forget(replace(entry.place, stack="default.none-00000000"), decide) is Forgotten.KEPT
-        assert asked == []
-        assert forget(entry.place, decide) is Forgotten.KEPT
-        assert driver_world.driver.find(entry.place) is not None
-        entries, _ = read_notes(asked[0])
-        assert entries is not None
-        assert (entries.app_id, entries.launch) == (entry.app_id, entry.launch)
-        assert forget(entry.place, decide) is Forgotten.REMOVED
-        assert driver_world.driver.find(entry.place) is None
-        assert entry.place not in driver_world.driver.places(driver_world.backend, "torchx")
-        assert head(driver_world, entry) is not None
-        assert forget(entry.place, decide) is Forgotten.KEPT
-        assert len(asked) == 2
-    finally:
-        driver_world.cluster.delete(VOLCANO_JOB, entry.namespace, entry.job_name, uid=entry.uid)
 
 
 def test_close_may_be_called_twice(driver_world: DriverWorld) -> None:

@@ -16,7 +16,8 @@ import pytest
 from tests.contract.provider.driver import Properties, Provider
 
 EXECUTABLE = "pulumi-resource-kubernetes"
-WIDGET = {"apiVersion": "contract.torchx-pulumi.test/v1", "kind": "Widget"}
+# A worker deletes its definition at its end, while others still use theirs.
+WIDGET = {"apiVersion": f"{os.environ.get('PYTEST_XDIST_WORKER', 'one')}.torchx-pulumi.test/v1", "kind": "Widget"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

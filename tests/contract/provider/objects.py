@@ -7,7 +7,7 @@ from typing import Any
 from tests.contract.provider.conftest import WIDGET
 from tests.contract.provider.driver import Properties
 
-WIDGETS = "contract.torchx-pulumi.test/v1:Widget"
+WIDGETS = f"{WIDGET['apiVersion']}:{WIDGET['kind']}"
 
 
 def urn(kind: str, name: str = "thing") -> str:

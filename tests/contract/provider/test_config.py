@@ -87,6 +87,14 @@ def test_another_cluster_means_another_provider(provider: Provider) -> None:
     assert provider.diff_config({"kubeconfig": here}, {"kubeconfig": there}).replaces == ["kubeconfig"]
 
 
+def test_a_path_is_the_same_cluster_as_its_contents(provider: Provider, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(config("https://here:1"))
+    found = provider.diff_config({"kubeconfig": str(path)}, {"kubeconfig": path.read_text()})
+    assert not found.is_empty
+    assert found.replaces == []
+
+
 def test_another_token_or_namespace_is_an_update(provider: Provider) -> None:
     old, new = config("https://here:1"), config("https://here:1").replace("token: t", "token: u")
     found = provider.diff_config({"kubeconfig": old}, {"kubeconfig": new})

@@ -23,6 +23,9 @@ from tests.contract.provider.driver import (
 )
 from tests.contract.provider.objects import WIDGETS, config_map, urn, widget
 
+GADGETS = WIDGETS.replace("Widget", "Gadget")
+"""A kind that does not exist."""
+
 
 def test_the_state_holds_the_live_object_and_how_it_came_about(provider: Provider, api: Api) -> None:
     made = provider.create(urn(WIDGETS), widget(api.namespace, size=1))
@@ -68,7 +71,7 @@ def test_a_preview_in_a_namespace_to_come_passes(provider: Provider) -> None:
 
 def test_a_preview_of_a_kind_to_come_passes(provider: Provider, api: Api) -> None:
     inputs = {**widget(api.namespace), "kind": "Gadget"}
-    made = provider.create(urn("contract.torchx-pulumi.test/v1:Gadget"), inputs, preview=True)
+    made = provider.create(urn(GADGETS), inputs, preview=True)
     assert made.outputs == made.inputs
 
 
@@ -175,7 +178,7 @@ def test_what_is_gone_is_read_as_gone(provider: Provider, api: Api) -> None:
     made = provider.create(urn(WIDGETS), widget(api.namespace))
     api.call("DELETE", api.widget("w"))
     assert provider.read(made) is None
-    assert provider.find(urn("contract.torchx-pulumi.test/v1:Gadget"), f"{api.namespace}/g") is None
+    assert provider.find(urn(GADGETS), f"{api.namespace}/g") is None
 
 
 def test_delete_waits_until_the_object_is_gone(provider: Provider, api: Api) -> None:
@@ -217,7 +220,7 @@ def test_deleting_what_is_gone_is_done(provider: Provider, api: Api) -> None:
     made = provider.create(urn(WIDGETS), widget(api.namespace))
     provider.delete(made)
     provider.delete(made)
-    no_kind = Resource(urn("contract.torchx-pulumi.test/v1:Gadget"), made.id, {}, {**made.outputs, "kind": "Gadget"})
+    no_kind = Resource(urn(GADGETS), made.id, {}, {**made.outputs, "kind": "Gadget"})
     provider.delete(no_kind)
 
 

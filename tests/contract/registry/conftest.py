@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,13 +27,15 @@ REAL = [pytest.param(part, marks=pytest.mark.e2e) for part in ("registry", "dist
 class World:
     host: str
     policy: TokenPolicy
+    pause: Callable[[float], None] = time.sleep
+    """Waits before a request is sent again; there is nothing to wait for in the fake."""
 
 
 @pytest.fixture(scope="module", params=["fake", *REAL])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     if request.param == "fake":
         with closing(FakeRegistry()) as fake:
-            yield World(fake.host, fake.use_tokens())
+            yield World(fake.host, fake.use_tokens(), pause=lambda _: None)
         return
     from tools.local_registry import LocalRegistry
 
@@ -60,7 +63,7 @@ def client(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     secret = base64.b64encode(b"me:right").decode()
     (tmp_path / "config.json").write_text(json.dumps({"auths": {world.host: {"auth": secret}}}))
-    with closing(RegistryClient(tries=2, first_wait_s=0)) as made:
+    with closing(RegistryClient(tries=2, first_wait_s=0, pause=world.pause)) as made:
         yield made
 
 

@@ -3,10 +3,12 @@
 Columns: clause of decision 0021, variant, job object, pods, memory, request, previous observation, answer.
 
 Job object: its phase; `-`: it has none yet; `gone`; `unread`: no evidence. `del`: it has a deletionTimestamp.
-`again=2`: it was started again twice. `limit=2`: it may be. `v=9`: its resourceVersion (default 100).
+`again=2`: it was started again twice. `limit=2`: it may be (Volcano: `maxRetry`, with a policy that does so).
+`v=9`: its resourceVersion (default 100). `noqueue`: its queue does not exist. `late`: its pods ended a minute ago.
 `ok=1 bad=1`: pods that MCAD counts. `changing`: its stack is being changed. `watched`: not confirmed by a read.
 Pods: a word for each replica, `!`: it has a deletionTimestamp. `wait`, `run`, `ok` (exit code 0), `bad` (3), `killed`
-(137, no time), `evicted`, `-` (no pod), `other` (ended, and of another run). `hidden`: they may not be read.
+(137, no time), `-` (no pod), `other` (ended, and of another run), `Evicted`: why it was taken away. `hidden`: they may
+not be read.
 Memory: `last=`, `whole=` with a phase, `+del`, `+again`; pods that had ended before their deletion.
 Answer: state and reason, or `stays`: the previous observation itself, or `none`.
 """
@@ -66,11 +68,39 @@ c | volcano | gone |  | last=Failed |  | RUNNING Running | FAILED Failed
 c | volcano | gone |  | last=Aborted |  | RUNNING Running | CANCELLED Cancelled
 c | volcano | gone |  | last=Running+del whole=Running bad bad |  | RUNNING Running | UNKNOWN NotFound
 c | volcano | Running again=1 | run run |  |  | RUNNING Running | RUNNING Running
+c | volcano | - noqueue |  |  |  |  | SUBMITTED QueueMissing
+c | volcano | Pending noqueue | wait wait |  |  |  | PENDING QueueMissing
+c | volcano | Pending noqueue | run run |  |  |  | RUNNING QueueMissing
+c | volcano | Pending noqueue | ok ok |  |  |  | SUCCEEDED Completed
+c | volcano | Running noqueue | ok - |  |  |  | RUNNING QueueMissing
+c | volcano | Running noqueue | ok ok |  |  | RUNNING Running | SUCCEEDED Completed
+c | volcano | Running noqueue | ok ok |  | cancel | RUNNING Running | SUCCEEDED Completed
+c | volcano | Running noqueue | ok bad |  |  | RUNNING Running | FAILED ExitCode
+c | volcano | Running noqueue | ok bad |  | cancel | RUNNING Running | FAILED ExitCode
+c | volcano | Running noqueue | ok ok! |  |  |  | RUNNING QueueMissing
+c | volcano | Running noqueue del | ok ok |  |  |  | RUNNING Stopping
+c | volcano | Running noqueue limit=2 | ok bad |  |  |  | RUNNING ExitCode
+c | volcano | Restarting noqueue again=1 limit=3 |  |  |  |  | RUNNING QueueMissing
+c | volcano | Restarting noqueue again=2 limit=2 | ok bad |  |  |  | FAILED RetriesExhausted
+c | volcano | Terminated | ok ok |  |  |  | SUCCEEDED Completed
+c | volcano | Terminated | ok bad |  |  |  | FAILED ExitCode
+c | volcano | Terminated | ok - |  |  |  | FAILED Failed
+c | volcano | Terminated | ok ok! |  |  |  | FAILED Failed
+c | volcano | Terminated | ok ok |  | cancel |  | SUCCEEDED Completed
+c | volcano | Completed noqueue | ok ok |  |  |  | SUCCEEDED Completed
+c | volcano | Running late | ok ok |  |  |  | SUCCEEDED Completed
+c | volcano | Running late | ok bad |  |  |  | FAILED ExitCode
+c | volcano | Running late limit=2 | ok bad |  |  |  | RUNNING ExitCode
+c | volcano | Pending late | ok ok |  |  |  | SUCCEEDED Completed
 d | v1beta2 | - |  |  |  |  | SUBMITTED Submitted
 d | v1beta2 | Suspended |  |  |  |  | PENDING WaitingForPods
 d | v1beta2 | Resuming | wait - |  |  |  | PENDING Starting
 d | v1beta2 | Running | run run |  |  |  | RUNNING Running
 d | v1beta2 | Running | ok ok |  |  |  | RUNNING Running
+d | v1beta2 | Running late | ok ok |  |  |  | SUCCEEDED Completed
+d | v1beta2 | Running late | ok bad |  |  |  | RUNNING ExitCode
+d | v1beta2 | Running del late | ok ok |  |  |  | RUNNING Stopping
+d | v1beta2 | Running late | ok ok! |  |  |  | RUNNING Restarting
 d | v1beta2 | Running | bad run |  |  |  | RUNNING ExitCode
 d | v1beta2 | Resetting | bad! run! |  |  |  | RUNNING Restarting
 d | v1beta2 | Suspending | run! run! |  |  |  | RUNNING Stopping
@@ -127,7 +157,9 @@ f | pods    | Running | ok bad |  |  |  | FAILED ExitCode
 f | pods    | Running | bad run |  |  |  | RUNNING ExitCode
 f | pods    | Running | run - |  |  |  | FAILED PodGone
 f | pods    | Running members=1 | run - |  |  |  | RUNNING PodGone
-f | pods    | Running | evicted - |  |  |  | FAILED Evicted
+f | pods    | Running | Evicted - |  |  |  | FAILED Evicted
+f | pods    | Running | NodeLost - |  |  |  | FAILED NodeLost
+f | pods    | Running | Preempting - |  |  |  | FAILED Preempted
 f | pods    | Running | ok - | ok ok |  |  | SUCCEEDED Completed
 f | pods    | Running | run run! |  |  |  | RUNNING Running
 f | pods    | Running | run! run! |  |  |  | RUNNING Stopping
@@ -151,6 +183,8 @@ g | pods    | Running | hidden |  |  |  | SUBMITTED Submitted
 h | volcano | Running | run run |  |  | SUCCEEDED Completed phase=Completed | stays
 h | volcano | Failed | bad ok |  |  | SUCCEEDED Completed phase=Completed | stays
 h | volcano | Running again=1 | run run |  |  | FAILED ExitCode phase=Failed | RUNNING Running
+h | volcano | Running again=1 | run run |  |  | FAILED ExitCode phase=Running | RUNNING Running
+h | volcano | Running | ok ok |  |  | SUCCEEDED Completed phase=Running | stays
 h | volcano | Completed | ok ok |  |  | UNKNOWN NotFound | SUCCEEDED Completed
 h | volcano | Running | run run |  |  | UNKNOWN NotFound | stays
 h | pods    | Running | ok ok |  |  | FAILED PodGone | SUCCEEDED Completed
@@ -185,6 +219,8 @@ i | volcano | Failed | bad ok |  | cancel | RUNNING Running | FAILED ExitCode
 i | volcano | Failed |  |  | cancel | RUNNING Running | FAILED Failed
 i | volcano | Running again=1 | run run |  | cancel | RUNNING Running | RUNNING Running
 i | volcano | Aborted v=100 |  |  | resume v=100 | CANCELLED Cancelled phase=Aborted v=100 | PENDING Restarting
+i | volcano | Aborting v=130 | run! run! |  | resume v=100 | RUNNING Cancelled v=90 | PENDING Restarting
+i | volcano | Aborting v=130 again=1 | run! run! |  | resume v=100 | RUNNING Running v=120 | RUNNING Stopping
 i | volcano | Aborted v=130 |  |  | resume v=100 | RUNNING Running v=120 | CANCELLED Cancelled
 i | volcano | Running v=120 | run run |  | resume v=100 | CANCELLED Cancelled phase=Aborted v=100 | RUNNING Running
 i | volcano | Running | run run |  | resume v=100 |  | RUNNING Running

@@ -157,7 +157,7 @@ class Cluster:
     # What controllers, kubelets and users do. Each returns what can happen next.
 
     def steps(self) -> list[Callable[[], None]]:
-        """Return what can happen now, apart from what users do."""
+        """Return the events that can happen now, apart from those of users."""
         found: list[Callable[[], None]] = []
         for name, pod in self.pods.items():
             found += [*self._kubelet(name, pod)]

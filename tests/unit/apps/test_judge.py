@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -34,6 +34,9 @@ def job_object(kind: str, text: str) -> Manifest:
     counts = {name: int(more[word]) for name, word in (("Succeeded", "ok"), ("failed", "bad")) if word in more}
     if kind == "volcano":
         found = observed_objects.vcjob(phase, status={"retryCount": again})
+        found["spec"]["queue"] = "gone" if "noqueue" in words else "default"
+        if limit:
+            found["spec"] |= {"maxRetry": limit, "policies": [{"event": "PodFailed", "action": "RestartJob"}]}
     elif kind == "v1beta1":
         found = app_wrappers.mcad(phase, retries=limit, numberOfRequeueings=again, **counts)
     elif kind == "v1beta2":
@@ -56,12 +59,12 @@ def pod(kind: str, index: int, word: str) -> Manifest:
     end = observed_objects.terminated({"bad": 3, "other": 3}.get(word.rstrip("!"), 0))
     if word == "killed!":
         end[0]["state"]["terminated"] = {"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": None}
+    ended: dict[str, Any] = {"reason": word} if word[0].isupper() else {"containerStatuses": end}
     found = {
         "wait": lambda: make(task, "Pending"),
         "run": lambda: make(task, "Running"),
         "ok": lambda: make(task, "Succeeded", containerStatuses=end),
-        "evicted": lambda: make(task, "Failed", reason="Evicted"),
-    }.get(word.rstrip("!"), lambda: make(task, "Failed", containerStatuses=end))()
+    }.get(word.rstrip("!"), lambda: make(task, "Failed", **ended))()
     # By the clocks of node and API server, each pod ended before it was deleted.
     found["metadata"] |= {"uid": f"pod-{index}", "namespace": "default", "resourceVersion": "50"}
     if word.endswith("!"):
@@ -114,6 +117,7 @@ def observation(text: str) -> dict[str, Any] | None:
 def look_of(kind: str, job: str, pods: str, memory: str) -> Look:
     words, _ = options_of(job)
     variant = VARIANTS[kind]
+    at = NOW + timedelta(minutes=1) if "late" in words else NOW
     expected = None
     if kind == "pods":
         expected = {"trainer": [f"app-{task}-0" for task in TASKS]}
@@ -121,11 +125,12 @@ def look_of(kind: str, job: str, pods: str, memory: str) -> Look:
         job_object=None if words[0] == "gone" else job_object(kind, job),
         pods=None if pods == "hidden" else tuple(pods_of(kind, pods)),
         expected=expected,
-        at=NOW,
+        queues=() if "noqueue" in words else None,
+        at=at,
     )
     return Look(
         variant=variant,
-        at=NOW,
+        at=at,
         uid=UID,
         objects=None if words[0] == "unread" else objects,
         confirmed="watched" not in words,
@@ -153,7 +158,27 @@ def test_judge(row: tuple[str, ...]) -> None:
 def test_a_pod_that_stays_in_deletion_is_named_with_its_node() -> None:
     found = judge(look_of("pods", "Running", "ok run!", ""), None, None)
     assert found is not None
-    assert found["message"] == "being stopped; pod app-trainer-1-0 on node n0: being deleted (1 of 2 replicas)"
+    assert found["message"] == "being stopped; being deleted (1 of 2 replicas; pod app-trainer-1-0 on node n0)"
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ("Aborting v=130", "asked to run again at 2026-03-01T10:00:45Z"),
+        ("Restarting v=130 again=1", "asked to run again at 2026-03-01T10:00:45Z"),
+        (
+            "Restarting v=190 again=2",
+            "being restarted; exited with code 3 (1 of 2 replicas; pod app-trainer-0-0 on node n0)",
+        ),
+    ],
+)
+def test_a_job_that_a_resume_starts_again_says_so_and_not_that_it_failed(job: str, said: str) -> None:
+    found = judge(
+        look_of("volcano", job, "bad! run!", ""), request_of("resume v=100"), observation("RUNNING Cancelled")
+    )
+    assert found is not None
+    assert (found["reason"], found["message"]) == ("Restarting", said)
+    assert any(one["reason"] == "Restarting" for one in found.get("diagnoses", ())) is said.startswith("being")
 
 
 def test_the_table_has_rows_for_each_clause_and_variant() -> None:

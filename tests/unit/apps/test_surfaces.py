@@ -1,10 +1,13 @@
 """The same recorded objects go through six surfaces, which give one answer: state, reason and attempt.
 
 `torchx status`, `torchx list`, `torchx-pulumi fleet`, the page's API, the controller's write, the component's output.
+Each reason has one sentence and one advice on all of them; those of docs/diagnosis.md are compared with them in
+`tests/unit/schedulers/diagnosis/test_reasons.py`.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,36 +18,48 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.apps.judge import judge
-from torchx_pulumi.controller.live_fleet import LiveFleet
-from torchx_pulumi.fleet.collect import read_fleet
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.requested import Requested, write_requested
 from torchx_pulumi.model.run_record import RunRecord, write_record
-from torchx_pulumi.model.status import Reason
+from torchx_pulumi.model.status import Diagnosis, JobState, JobStatus, Reason
+from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.schedulers import Variant, find_backend
+from torchx_pulumi.runs.waiting import Wait, progress_line
+from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence
+from torchx_pulumi.schedulers.diagnosis.messages import MESSAGES
+from torchx_pulumi.schedulers.diagnosis.ranking import CAUSES, diagnose_status
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.schedulers.volcano.options import GangMode
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.stack_state.stacks import StackName
+from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.responses import message_of
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.launch import LaunchPlanner
 from torchx_pulumi_components.read_args import read_args
 from torchx_pulumi_components.stack_state import STASH, StackState
+from torchx_pulumi_fleet import read_fleet
+from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
+from torchx_pulumi_fleet.views.columns import ShownApp, detail
+from torchx_pulumi_fleet.views.row import Fleet, StackApp, build_row
+from torchx_pulumi_fleet.views.table import to_table
+from torchx_pulumi_fleet.views.values import row_values
 
 from tests.components import conftest
+from tests.fakes import FakeCluster
+from tests.fleet.web.site_server import served
+from tests.fleet.writer.world import FAST, App, World, checkpoint, wait_for
 from tests.unit.apps.judge_cases import CASES as TABLE
 from tests.unit.apps.simulated_cluster import UID, VARIANTS
 from tests.unit.apps.test_judge import job_object, look_of, observation, options_of, pods_of, request_of
-from tests.unit.controller.world import FAST, App, World, checkpoint, wait_for
 from tests.unit.schedulers.observed_objects import Manifest
-from tests.unit.web.site_server import served
 
 engine = conftest.engine
 
@@ -107,7 +122,7 @@ class Case:
 
     @property
     def objects(self) -> list[Manifest]:
-        """Return what is in the cluster, pods first; the job object is last if there is one."""
+        """Return the objects in the cluster, pods first; the job object is last if there is one."""
         _, kind, job, pods, *_ = self.row
         variant, scheduler = VARIANTS[kind], scheduler_of(kind)
         selector = find_backend(scheduler).pod_selector("app")
@@ -129,9 +144,15 @@ class Case:
     @property
     def answer(self) -> Told:
         """Return the answer of `judge`, whose table has a test of its own."""
+        return self.judged()
+
+    @functools.cache  # noqa: B019 - there are as many cases as rows
+    def judged(self, *, alone: bool = False) -> Told:
+        """Return the answer of `judge`; `alone`: by the job object."""
         look, now = look_of(self.kind, *self.row[2:5]), datetime.now(timezone.utc)
         if look.objects is not None:
-            look = replace(look, at=now, objects=replace(look.objects, at=now))
+            objects = replace(look.objects, pods=(), queues=None) if alone else look.objects
+            look = replace(look, at=now, objects=replace(objects, at=now))
         return told(judge(look, self.request, self.previous))
 
 
@@ -194,6 +215,12 @@ LESS = (
         of=is_back,
         shows=lambda case: ("RUNNING", None, None),
         why="as status",
+    ),
+    Less(
+        surface="list",
+        of=lambda case: case.kind == "volcano" and case.judged(alone=True)[0] in ("SUBMITTED", "PENDING", "RUNNING"),
+        shows=lambda case: (case.judged(alone=True)[0], None, None),
+        why="the pods of Volcano's jobs are read of those that have ended, and by whoever looks at one",
     ),
     Less(
         surface="list",
@@ -282,7 +309,7 @@ class Scene:
         return replace(found, uid=case.uid, resource_version=version, counter=1)
 
     def known(self, case: Case) -> dict[str, Any]:
-        """Return what the outputs say of how the run stands."""
+        """Return the observation in the outputs."""
         requested = self.requested(case)
         more = {} if requested is None else {"requested": write_requested(requested)}
         return {"observed": self.observed(case) or {}, **more}
@@ -426,7 +453,7 @@ def launched(scene: Scene, case: Case) -> RunRecord:
         organization=("organization", "torchx", "dev"),
         cluster=scene.empty[case.where],
         created_here=frozenset(),
-        importing=False,
+        importing=None,
         now=datetime.now(timezone.utc),
     )
     return planner.plan().run
@@ -483,3 +510,39 @@ def test_the_table_has_each_kind_of_case_for_each_variant() -> None:
     # Each reason to show less is still one.
     for less in LESS:
         assert any(less.of(case) and less.shows(case) != case.answer for case in CASES), less.why
+
+
+def status_with(reason: Reason) -> JobStatus:
+    """Return a status with a reason and the diagnosis that the reason by itself gives, if it is one of a problem."""
+    message = MESSAGES.get(reason, f"{reason.value}, as an object says")
+    state = JobState.SUCCEEDED if reason is Reason.COMPLETED else JobState.PENDING
+    status = JobStatus(state=state, reason=reason, message=message, uid=UID)
+    evidence = Evidence.of(ObservedObjects(), status=status, lost_pod_advice="launch again: it has no retries")
+    own = diagnose_status(evidence)
+    if own is None and reason in CAUSES:
+        own = Diagnosis(reason=reason, summary=message, detail="", resolution="correct what it names")
+    return status if own is None else replace(status, diagnoses=(own,))
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_surfaces_say_of_a_reason_the_same(reason: Reason) -> None:
+    status, now = status_with(reason), datetime.now(timezone.utc)
+    observed = build_observed(status, observed_at=now)
+    name = StackName(project="p", stack="s")
+    row = build_row(
+        name, StackApp(output={"app": {"id": "a:b"}, "observed": observed}), now, seen=observed, source="live"
+    )
+    shown = detail(ShownApp("id", "file:///b", row))
+    waits = Wait(WaitFor.COMPLETED, timeout_s=0).observed(status, 0)
+    said = {
+        "torchx status": message_of(status),
+        "output": json.dumps(observed),
+        "table": to_table(Fleet(backend="file:///b", read_at=now, rows=[row])),
+        "JSON": json.dumps(row_values(row)),
+        "page": json.dumps(shown),
+        "component": f"{waits.failure}" if not waits.done else progress_line(status),
+    }
+    assert [surface for surface, text in said.items() if status.message not in text] == []
+    assert [surface for surface, text in said.items() if status.advice not in text] in ([], ["table"])
+    assert shown["cause"] == status.message
+    assert bool(status.advice) is (reason in CAUSES)

@@ -11,7 +11,7 @@ from torchx_pulumi import render
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.inputs.appfile import read_app_file
 
-from tests.doc_blocks import commands
+from tests.doc_blocks import ROOT, commands
 
 APP = "name: app\nroles:\n- {name: trainer, image: img:1, entrypoint: main, args: [1e-4], num_replicas: 2}\n"
 
@@ -34,13 +34,11 @@ def test_render_prints_the_manifest_as_yaml(app: Path, capsys: pytest.CaptureFix
     assert printed.err == ""
 
 
-def test_the_command_of_the_readme_renders(
-    app: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(app.parent)
-    (line,) = commands("README.md", "render")
+def test_the_command_of_the_page_renders(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    (line,) = commands("docs/stack-program.md", "render")
     assert main(shlex.split(line)[1:]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"] == "mnist-1"
+    assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"] == "hello-1"
 
 
 def test_gang_of_pods_prints_a_list(app: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,12 +18,14 @@ from torchx_pulumi.doctor import DoctorClients, DoctorScope, Finding, Verdict, e
 from torchx_pulumi.doctor.examining import run_all
 from torchx_pulumi.doctor.machine import check_passphrase, check_state_folder, run_program
 from torchx_pulumi.kube import kinds
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError, ImageError
 from torchx_pulumi.model.finding import ok
 from torchx_pulumi.model.versions import PROVIDER_ADVICE, VERSIONS
 from torchx_pulumi.schedulers.installed import DEPLOYMENT
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
-from torchx_pulumi.testing import KNOWN, FakeCluster
+
+from tests.fakes import KNOWN, FakeCluster
 
 
 def plugin(*versions: str) -> str:
@@ -72,13 +74,39 @@ def test_all_is_well(tmp_path: Path) -> None:
     findings = examine(DoctorScope(image_repo="localhost:1/x"), seams(tmp_path / "state"))
     assert {item.check: item.verdict.value for item in findings} == dict.fromkeys(
         [
-            "pulumi", "pulumi-sdk", "kubernetes-provider", "state-folder", "passphrase", "docker", "registry",
-            "cluster", "namespace", "volcano", "mcad", "webhooks", "queue", "permissions",
+            "packages", "pulumi", "pulumi-sdk", "kubernetes-provider", "state-folder", "passphrase", "docker",
+            "registry", "cluster", "namespace", "volcano", "mcad", "webhooks", "queue", "permissions", "edits",
         ],
         "ok",
     )  # fmt: skip
     assert finding_values(findings)["ok"]
     assert to_lines(findings)[-1] == "no problems"
+
+
+@pytest.mark.parametrize(
+    ("packages", "verdict", "detail", "resolution"),
+    [
+        ({"torchx-pulumi": "1.2.0"}, "ok", "torchx-pulumi 1.2.0", ""),
+        (
+            {"torchx-pulumi": "1.2.0", "torchx-pulumi-fleet": "1.2.0"},
+            "ok",
+            "torchx-pulumi 1.2.0, torchx-pulumi-fleet 1.2.0",
+            "",
+        ),
+        (
+            {"torchx-pulumi": "1.2.0", "torchx-pulumi-fleet": "1.3.0"},
+            "problem",
+            "torchx-pulumi-fleet 1.3.0 needs torchx-pulumi 1.3.0, found 1.2.0",
+            "run `pip install 'torchx-pulumi[fleet]==1.2.0'`",
+        ),
+        ({}, "ok", "a checkout that is not installed", ""),
+    ],
+)
+def test_the_packages_of_the_project_have_one_version(
+    tmp_path: Path, packages: dict[str, str], verdict: str, detail: str, resolution: str
+) -> None:
+    finding = found(DoctorScope(), replace(seams(tmp_path / "s"), packages=packages))["packages"]
+    assert (finding.verdict.value, finding.detail, finding.resolution) == (verdict, detail, resolution)
 
 
 @pytest.mark.parametrize(
@@ -206,15 +234,35 @@ def test_the_provider_is_the_one_that_a_launch_takes(
         assert finding.resolution == PROVIDER_ADVICE
 
 
-def test_an_sdk_that_was_not_tested_is_a_problem(tmp_path: Path) -> None:
-    finding = found(DoctorScope(), replace(seams(tmp_path / "s"), sdk_version="3.300.0"))["pulumi-sdk"]
+def test_an_sdk_outside_the_range_is_a_problem(tmp_path: Path) -> None:
+    finding = found(DoctorScope(), replace(seams(tmp_path / "s"), sdk_version="4.0.0"))["pulumi-sdk"]
     assert finding.verdict is Verdict.PROBLEM
-    assert "pulumi 3.300.0 was not tested" in finding.detail
+    assert "pulumi 4.0.0 is not supported" in finding.detail
     assert "pip install 'pulumi>=" in str(finding.resolution)
+
+
+def test_an_sdk_that_changed_what_programs_need_gets_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = replace(seams(tmp_path / "s"), sdk_version="3.300.0")
+    assert found(DoctorScope(), given)["pulumi-sdk"] == ok("pulumi-sdk", "version 3.300.0")
+    monkeypatch.setattr("torchx_pulumi.model.pulumi_pieces._sdk_folder", lambda: tmp_path)
+    finding = found(DoctorScope(), replace(given, sdk_version="3.300.1"))["pulumi-sdk"]
+    assert (finding.verdict, "pulumi 3.300.1 was not tested" in finding.detail) == (Verdict.OK, True)
 
 
 def denied(*items: tuple[str, kinds.Kind]) -> FakeCluster:
     return FakeCluster(volcano(), denied=items)
+
+
+def edited_job() -> dict[str, Any]:
+    ours = {"manager": "pulumi-kubernetes", "operation": "Update", "fieldsV1": {"f:spec": {}}}
+    fields = {"f:metadata": {"f:labels": {"f:team": {}}}}
+    edit = {"manager": "kubectl-label", "operation": "Update", "time": "2026-03-01T10:00:00Z", "fieldsV1": fields}
+    made = {"labels": {labels.LAUNCH: "x", "team": "ops"}, "managedFields": [ours, edit]}
+    return {
+        "apiVersion": VOLCANO_JOB.api_version,
+        "kind": VOLCANO_JOB.kind,
+        "metadata": {"name": "train", "namespace": "default", **made},
+    }
 
 
 @pytest.mark.parametrize(
@@ -234,6 +282,14 @@ def denied(*items: tuple[str, kinds.Kind]) -> FakeCluster:
         (denied(("create", VOLCANO_JOB)), DoctorScope(), "webhooks", "skipped", "could not be tried"),
         (denied(("list", kinds.VALIDATING_WEBHOOK)), DoctorScope(), "webhooks", "ok", "cannot be seen"),
         (denied(("get", VOLCANO_QUEUE)), DoctorScope(), "queue", "skipped", "cannot be looked at"),
+        (
+            FakeCluster([*volcano(), edited_job()]),
+            DoctorScope(),
+            "edits",
+            "ok",
+            "1 outside Pulumi in namespace default: Job train: metadata.labels.team, set by kubectl-label at 2026",
+        ),
+        (denied(("list", VOLCANO_JOB)), DoctorScope(), "edits", "skipped", "cannot be read"),
     ],
 )
 def test_clusters(

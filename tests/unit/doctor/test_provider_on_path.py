@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -38,8 +39,15 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def left_behind(program: Path) -> list[str]:
-    lines = (" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
-    return [line for line in lines if str(program.parent) in line]
+    """Return the command lines of processes that stay; a killed one is listed until its parent has seen its end."""
+    late = time.monotonic() + 10
+    while time.monotonic() < late:
+        lines = (" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+        found = [line for line in lines if str(program.parent) in line]
+        if not found:
+            return []
+        time.sleep(0.05)
+    return found
 
 
 def test_the_version_is_that_of_get_plugin_info(on_path: Path) -> None:

@@ -34,7 +34,7 @@ class FakeRegistry:
         self.digests: dict[str, str] = {}
         """`path:version` to digest, of manifests without content."""
         self.stored: dict[str, Stored] = {}
-        self.uploads: dict[str, bytearray] = {}
+        self.uploads: set[str] = set()
         self.failures: list[int] = []
         """Codes that the next requests get."""
         self.failure_body = b""
@@ -58,11 +58,9 @@ class FakeRegistry:
         self.storage: FakeRegistry | None = None
         """Blobs are there, and reads are redirected to it."""
         self.redirects_heads = False
-        self.mounts = self.chunks = self.status = self.ranges = True
-        self.lost_uploads: set[str] = set()
-        """Uploads for which it fails whatever is asked."""
-        self.minimum: int | None = None
-        """OCI-Chunk-Min-Length."""
+        self.mounts = self.ranges = True
+        self.lost_uploads = 0
+        """How many of the next uploads are gone once they were begun."""
         self.quota: int | None = None
         """Bytes that may be uploaded in all."""
         self.recompresses = False
@@ -128,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         with registry._guard:
             registry.names.append(_name(self.connection))
             registry.asked.append(f"{self.command} {self.path.partition('?')[0]}")
-            cut = registry.cut_uploads.pop(0) if registry.cut_uploads and self.command in ("PATCH", "PUT") else None
+            cut = registry.cut_uploads.pop(0) if registry.cut_uploads and self.command == "PUT" else None
         self.parts = urlsplit(self.path)
         self.query = {name: values[-1] for name, values in parse_qs(self.parts.query).items()}
         length = int(self.headers.get("Content-Length") or 0)
@@ -136,11 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.made: tuple[int, bytes, dict[str, str], int | None] | None = None
         with registry._guard:
             registry.bodies += len(self.body)
-            if cut is not None and cut < length:
-                upload = registry.uploads.get(self.parts.path.rpartition("/")[2])
-                if upload is not None:
-                    upload += self.body
-            else:
+            if cut is None or cut >= length:
                 self.decide()
         # Not under the lock: the client may ask for more before it reads on.
         self.send()
@@ -163,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
             registry.lost_answers.remove(self.command)
             self.made = None
 
-    do_HEAD = do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
+    do_HEAD = do_GET = do_POST = do_PUT = handle_any
 
     def serve(self) -> None:
         path = self.parts.path.removeprefix("/v2/")
@@ -234,43 +228,24 @@ class _Handler(BaseHTTPRequestHandler):
                 stored.blobs[digest] = content
                 return self.answer(201, b"", {"Location": f"/v2/{name}/blobs/{digest}"})
             number = uuid.uuid4().hex
-            registry.uploads[number] = bytearray()
-            minimum = {"OCI-Chunk-Min-Length": str(registry.minimum)} if registry.minimum else {}
-            return self.took(202, name, number, minimum)
-        if number in registry.lost_uploads:
-            return self.refuse(500, "UNKNOWN")
-        upload = registry.uploads.get(number)
-        if upload is None:
+            registry.uploads.add(number)
+            if registry.lost_uploads:
+                registry.lost_uploads -= 1
+                registry.uploads.clear()
+            return self.answer(202, b"", {"Location": f"/v2/{name}/blobs/uploads/{number}"})
+        if number not in registry.uploads:
             return self.refuse(404, "BLOB_UPLOAD_UNKNOWN")
-        if self.command == "DELETE":
-            del registry.uploads[number]
-            return self.answer(204)
-        if self.command in ("GET", "HEAD"):
-            return self.took(204, name, number) if registry.status else self.refuse(405, "UNSUPPORTED")
-        if registry.quota is not None and len(upload) + len(self.body) > registry.quota:
+        if registry.quota is not None and len(self.body) > registry.quota:
             return self.refuse(403, "DENIED", "quota of the project is exceeded")
-        if self.command == "PATCH":
-            if not registry.chunks:
-                return self.refuse(405, "UNSUPPORTED")
-            if int(self.headers["Content-Range"].partition("-")[0]) != len(upload):
-                return self.refuse(416, "BLOB_UPLOAD_INVALID")
-            upload += self.body
-            return self.took(202, name, number)
-        upload += self.body
-        del registry.uploads[number]
+        registry.uploads.remove(number)
         digest = self.query["digest"]
-        if sha256_digest(bytes(upload)) != digest:
+        if sha256_digest(self.body) != digest:
             return self.refuse(400, "DIGEST_INVALID")
-        stored.blobs[digest] = bytes(upload)
+        stored.blobs[digest] = self.body
         return self.answer(201, b"", {"Location": f"/v2/{name}/blobs/{digest}"})
 
-    def took(self, code: int, name: str, number: str, headers: dict[str, str] | None = None) -> None:
-        end = max(len(self.registry.uploads[number]) - 1, 0)
-        place = {"Location": f"/v2/{name}/blobs/uploads/{number}", "Range": f"0-{end}"}
-        return self.answer(code, b"", {**place, **(headers or {})})
-
     def challenge(self) -> str | None:
-        """Return what a request has to bring, in the words of the distribution project. None: it is allowed."""
+        """Return the challenge of a request, in the words of the distribution project. None: it is allowed."""
         given, registry = self.headers.get("Authorization", ""), self.registry
         if registry.policy is None:
             return "Basic realm=x" if registry.login and given != registry.basic() else None
@@ -278,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
         registry._tokens[given.removeprefix("Bearer ")] = (left - 1, access)
         may = {(each["name"], action) for each in access for action in each["actions"]}
         path = re.split("/(?:manifests|blobs)/", self.parts.path.removeprefix("/v2/"))[0]
-        needed = {path: {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}.get(self.command, "pull,push")}
+        needed = {path: {"GET": "pull", "HEAD": "pull"}.get(self.command, "pull,push")}
         if source := self.query.get("from"):
             needed[source] = "pull"
         if left > 0 and all((name, action) in may for name, actions in needed.items() for action in actions.split(",")):

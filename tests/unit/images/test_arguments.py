@@ -13,6 +13,8 @@ from torchx_pulumi.images.content import hashing
 from torchx_pulumi.images.content.hashing import cache_folder
 from torchx_pulumi.images.registry import RegistryClient, login_of
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.image_options import PatchKeywords, PatchOptions
+from torchx_pulumi.model.options import rows_of
 
 PINNED = f"registry.example.com/base@sha256:{'1' * 64}"
 
@@ -31,11 +33,15 @@ def plan(workspace: Any, **changed: Any) -> str:
         ({"dockerfile": 5}, "dockerfile is of the type int"),
         ({"platform": 5}, "platform is of the type int"),
         ({"platform": "linux"}, "platform is 'linux', must be OS/ARCHITECTURE"),
+        # It is read before a registry is asked for the base.
+        ({"platform": "linux", "base": "registry.invalid/base:1"}, "platform is 'linux', must be OS/ARCHITECTURE"),
         ({"platform": ""}, "platform is '', must be OS/ARCHITECTURE"),
         ({"build_args": ["A=1"]}, "build_args is of the type list, must be a mapping"),
         ({"build_args": {5: "x"}}, "build_args: the name 5 must be a text"),
         ({"build_args": {"": "x"}}, "build_args: the name '' must be a text that is not empty"),
         ({"build_args": {"A": 5}}, "build_args: A: a value must be text"),
+        ({"ignore_rules": "git"}, "ignore_rules 'git': must be one of docker, torchx"),
+        ({"ignore_rules": 5}, "ignore_rules is of the type int, must be a text"),
         ({"labels": "x"}, "labels is of the type str, must be a mapping"),
         ({"labels": {"a": None}}, "labels: a: a value must be text"),
     ],
@@ -56,6 +62,14 @@ def test_all_arguments_are_in_one_message_and_no_value_of_a_build_argument(works
         plan(str(workspace), dockerfile=5, build_args={"A": ["hunter2"], "B": b"hunter2"})
     assert len(str(raised.value).splitlines()) == 3
     assert "hunter2" not in str(raised.value)
+
+
+def test_type_checkers_know_the_options_of_the_table() -> None:
+    assert [*PatchKeywords.__annotations__] == [row.name for row in rows_of(PatchOptions)]
+
+
+def test_none_is_unset(workspace: Path) -> None:
+    assert plan(str(workspace), **dict.fromkeys(PatchKeywords.__annotations__)) == plan(str(workspace))
 
 
 def test_a_build_argument_may_be_any_text(workspace: Path) -> None:

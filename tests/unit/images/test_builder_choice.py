@@ -19,11 +19,11 @@ from torchx_pulumi.images import (
     patching,
     plan_patch,
     refuse_unplanned,
-    split_patched,
 )
 from torchx_pulumi.images.content.files import LocalSource
 from torchx_pulumi.images.oci import DOCKER_CONFIG, DOCKER_LAYER, DOCKER_MANIFEST, sha256_digest
 from torchx_pulumi.images.patching import FOUND_FOR_S
+from torchx_pulumi.images.plan import split_patched
 from torchx_pulumi.model.errors import ImageError
 
 from tests.unit.images.fake_docker import FakeDocker

@@ -377,11 +377,6 @@ def test_a_workspace_that_is_none_is_refused(workspace: str | dict[str, str], sa
         read_tree(workspace)
 
 
-def test_ignore_rules_are_named(workspace: Path) -> None:
-    with pytest.raises(ImageError, match="must be 'docker' or 'torchx'"):
-        read_tree(str(workspace), ignore_rules="git")
-
-
 def test_an_archive_is_what_tar_reads(workspace: Path, tmp_path: Path) -> None:
     fill(workspace, {"sub/empty": b"", "sub/big": b"z" * 70_000})
     done = subprocess.run(

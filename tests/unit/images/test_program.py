@@ -11,7 +11,8 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.images import Builder, ImagePlan, plan_patch, split_patched
+from torchx_pulumi.images import Builder, ImagePlan, plan_patch
+from torchx_pulumi.images.plan import split_patched
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError, InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
@@ -33,7 +34,7 @@ def planned_as(monkeypatch: pytest.MonkeyPatch, builder: Builder, **found: Any) 
     asked: list[str] = []
 
     def plan(*args: Any, **options: Any) -> ImagePlan:
-        asked.append(options.pop("builder"))
+        asked.append(options.pop("builder", "auto"))
         return replace(plan_patch(*args, **options, builder="docker"), builder=builder, **found)
 
     monkeypatch.setattr(stack_images, "plan_patch", plan)

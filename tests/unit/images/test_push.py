@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,19 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.images.content.hashing import cache_folder
 from torchx_pulumi.images.oci import Descriptor, LayeredImage
 from torchx_pulumi.images.reference import Reference, parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image, uploads
+from torchx_pulumi.images.registry import push as push_module
 from torchx_pulumi.model.errors import ImageError
 
 from tests.layered_images import MemoryBlob, image_of, layer
 from tests.unit.images.fake_registry import FakeRegistry
 from tests.unit.images.test_registry import log_in
 
-CHUNK = 1 << 18
 SMALL = layer(1000, 1)
-LARGE = layer(2 * CHUNK + 5000, 2)
+LARGE = layer(530_000, 2)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def waits() -> list[float]:
 
 @pytest.fixture
 def client(waits: list[float]) -> Iterator[RegistryClient]:
-    with closing(RegistryClient(pause=waits.append, chunk=CHUNK)) as made:
+    with closing(RegistryClient(pause=waits.append)) as made:
         yield made
 
 
@@ -90,30 +90,44 @@ def test_passing_errors_are_waited_out(
     assert waits == [3.0] * 3
 
 
-@pytest.mark.parametrize("cut", [0, 1, 1000, CHUNK // 2, CHUNK - 1])
-def test_a_broken_chunk_continues_where_the_registry_is(
-    client: RegistryClient, registry: FakeRegistry, target: Reference, cut: int
-) -> None:
-    blob, _ = LARGE
-    image = replace(image_of([LARGE]), new_blobs=[blob])
-    registry.cut_uploads = [None, cut]
-    with pytest.raises(ImageError, match="BLOB_UNKNOWN"):  # there is no configuration
-        push(client, image, target)
-    assert registry.repository("team/app").blobs == {blob.digest: blob.content}
-    # A registry says the same of one byte and of none.
-    sent_twice = 1 if cut == 1 else 0
-    # The manifest is tried three times: a registry may lack a blob for a moment.
-    sent = registry.bodies - 3 * len(image.manifest.content)
-    assert sent in (blob.size, blob.size + sent_twice, blob.size + CHUNK + 1)
-
-
-def test_a_flaky_network_is_tried_as_long_as_it_gets_on(
-    client: RegistryClient, registry: FakeRegistry, target: Reference, waits: list[float]
+@pytest.mark.parametrize("cut", [0, 1, 100_000, LARGE[0].size - 1])
+def test_a_blob_whose_upload_breaks_is_sent_again_from_its_beginning(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, waits: list[float], cut: int
 ) -> None:
     image = image_of([LARGE])
-    registry.cut_uploads = [20_000] * 30
+    registry.repository("team/app").blobs[image.new_blobs[-1].digest] = b"".join(image.new_blobs[-1].read())
+    registry.cut_uploads = [cut] * 4
     assert push(client, image, target) == image.manifest.digest
-    assert len(waits) > 20
+    assert registry.repository("team/app").blobs[LARGE[0].digest] == LARGE[0].content
+    assert registry.bodies == 4 * cut + LARGE[0].size + len(image.manifest.content)
+    assert waits == [0.5, 1.0, 2.0, 4.0]
+
+
+def test_a_blob_is_sent_five_times_and_the_next_push_sends_what_is_missing(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    image = image_of([LARGE, SMALL])
+    # Blobs are sent side by side: only the large one is missing, so that its requests are those that are cut.
+    there = {blob.digest: b"".join(blob.read()) for blob in image.new_blobs if blob.digest != LARGE[0].digest}
+    registry.repository("team/app").blobs.update(there)
+    registry.cut_uploads = [1000] * 5
+    said = r"cannot be reached.*Nothing refers to what was pushed so far; the next attempt sends only what is missing$"
+    with pytest.raises(ImageError, match=said) as found:
+        push(client, image, target)
+    assert found.value.retryable
+    assert registry.repository("team/app").tags == {}
+    assert registry.bodies == 5 * 1000
+    assert push(client, image, target) == image.manifest.digest
+    assert registry.bodies == 5 * 1000 + LARGE[0].size + len(image.manifest.content)
+
+
+def test_an_upload_that_the_registry_lost_begins_again(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, waits: list[float]
+) -> None:
+    image = image_of([SMALL])
+    registry.lost_uploads = 1
+    assert push(client, image, target) == image.manifest.digest
+    assert waits
 
 
 def test_an_answer_that_is_lost_does_not_repeat_the_upload(
@@ -125,92 +139,7 @@ def test_an_answer_that_is_lost_does_not_repeat_the_upload(
     assert registry.bodies <= size_of(image) + SMALL[0].size
 
 
-def test_an_interrupted_push_is_resumed_by_the_next_one(
-    registry: FakeRegistry, target: Reference, waits: list[float]
-) -> None:
-    image = image_of([LARGE, SMALL])
-    # The blobs are sent side by side: only the large one is missing, so that its chunks are the requests that are cut.
-    there = {blob.digest: b"".join(blob.read()) for blob in image.new_blobs if blob.digest != LARGE[0].digest}
-    registry.repository("team/app").blobs.update(there)
-    registry.cut_uploads = [None, 1000] + [0] * 20
-    with (
-        closing(RegistryClient(tries=2, pause=waits.append, chunk=CHUNK)) as client,
-        pytest.raises(
-            ImageError, match=r"cannot be reached.*Nothing refers to what was pushed so far; the next"
-        ) as found,
-    ):
-        push(client, image, target)
-    assert found.value.retryable
-    assert registry.repository("team/app").tags == {}
-    registry.cut_uploads = []
-    (kept,) = cache_folder().with_name("uploads").iterdir()
-    assert oct(kept.stat().st_mode & 0o777) == "0o600"
-    with closing(RegistryClient(chunk=CHUNK)) as client:
-        assert push(client, image, target) == image.manifest.digest
-    assert registry.bodies == LARGE[0].size + len(image.manifest.content)
-    assert not kept.exists()
-
-
-def test_an_upload_that_another_process_continues_is_left_alone(
-    client: RegistryClient, registry: FakeRegistry, target: Reference
-) -> None:
-    from torchx_pulumi.images.registry.uploads import upload_session
-
-    image = image_of([LARGE])
-    with upload_session(target, LARGE[0].digest) as session:
-        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/of-another")
-        assert push(client, image, target) == image.manifest.digest
-        assert session.location is not None
-    assert not [line for line in registry.asked if "of-another" in line]
-
-
-def test_an_upload_that_the_registry_forgot_begins_again(
-    client: RegistryClient, registry: FakeRegistry, target: Reference
-) -> None:
-    from torchx_pulumi.images.registry.uploads import upload_session
-
-    with upload_session(target, LARGE[0].digest) as session:
-        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/forgotten")
-    image = image_of([LARGE])
-    assert push(client, image, target) == image.manifest.digest
-    assert [line for line in registry.asked if "forgotten" in line]
-
-
-def test_an_upload_for_which_the_registry_fails_begins_again(
-    client: RegistryClient, registry: FakeRegistry, target: Reference
-) -> None:
-    from torchx_pulumi.images.registry.uploads import upload_session
-
-    registry.lost_uploads = {"lost"}
-    with upload_session(target, LARGE[0].digest) as session:
-        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/lost")
-    image = image_of([LARGE])
-    assert push(client, image, target) == image.manifest.digest
-
-
-def test_what_an_earlier_attempt_damaged_is_sent_again(
-    client: RegistryClient, registry: FakeRegistry, target: Reference
-) -> None:
-    from torchx_pulumi.images.registry.uploads import upload_session
-
-    registry.uploads["damaged"] = bytearray(b"x" * 1000)
-    with upload_session(target, LARGE[0].digest) as session:
-        session.keep(f"{registry.url}/v2/team/app/blobs/uploads/damaged")
-    image = image_of([LARGE])
-    assert push(client, image, target) == image.manifest.digest
-    assert [line for line in registry.asked if "damaged" in line]
-
-
-def test_the_cache_that_cannot_be_written_is_no_error(
-    client: RegistryClient, target: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    image = image_of([LARGE])
-    assert push(client, image, target) == image.manifest.digest
-
-
-@pytest.mark.parametrize("missing", ["chunks", "status", "mounts", "ranges"])
+@pytest.mark.parametrize("missing", ["mounts", "ranges"])
 def test_registries_that_cannot_do_all_of_the_protocol_get_the_image(
     client: RegistryClient, registry: FakeRegistry, target: Reference, missing: str
 ) -> None:
@@ -218,16 +147,9 @@ def test_registries_that_cannot_do_all_of_the_protocol_get_the_image(
     base = replace(target, path="team/base", name=f"{registry.host}/team/base")
     push(client, image_of([LARGE]), base)
     registry.cut_uploads = [None, 5000]
-    registry.cut_downloads = [CHUNK + 1, 100]
-    image = image_of([layer(2 * CHUNK, 5)], base, [LARGE])
+    registry.cut_downloads = [300_000, 100]
+    image = image_of([layer(500_000, 5)], base, [LARGE])
     assert push(client, image, target) == image.manifest.digest
-
-
-def test_the_least_length_of_chunks_is_kept(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
-    registry.minimum = CHUNK + 100_000
-    image = image_of([LARGE])
-    push(client, image, target)
-    assert [line.partition(" ")[0] for line in registry.asked].count("PATCH") == 2
 
 
 def test_mounted_layers_are_not_sent(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
@@ -243,7 +165,7 @@ def test_layers_are_copied_between_registries_with_breaks(client: RegistryClient
     with closing(FakeRegistry()) as other:
         base = parse_reference(f"{other.host}/base:1")
         push(client, image_of([LARGE, SMALL]), base)
-        other.cut_downloads = [100_000, 0, CHUNK + 100, 5]
+        other.cut_downloads = [100_000, 0, 300_000, 5]
         image = image_of([layer(10, 7)], base, [LARGE, SMALL])
         assert push(client, image, target) == image.manifest.digest
 
@@ -258,7 +180,7 @@ def test_images_that_are_pushed_side_by_side_send_their_base_once(
         images = [image_of([layer(10, number)], base, [LARGE]) for number in (7, 8)]
         begin = uploads.Upload._begin
 
-        def wait(self: uploads.Upload) -> bool:
+        def wait(self: uploads.Upload) -> str | None:
             if self._blob.digest == LARGE[0].digest:
                 with suppress(threading.BrokenBarrierError):
                     together.wait(0.5)
@@ -268,6 +190,49 @@ def test_images_that_are_pushed_side_by_side_send_their_base_once(
         pushes = [pool.submit(push, client, image, replace(target, tag=str(at))) for at, image in enumerate(images)]
         assert [each.result() for each in pushes] == [image.manifest.digest for image in images]
     assert registry.bodies == LARGE[0].size + sum(map(size_of, images))
+
+
+def test_who_copies_a_huge_base_is_told_to_have_it_in_the_registry(
+    registry: FakeRegistry, target: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_module, "_HUGE", LARGE[0].size)
+    monkeypatch.setattr(push_module, "_EVERY_S", 0.02)
+    told: list[str] = []
+    seen = threading.Event()
+
+    def take(line: str) -> None:
+        told.append(line)
+        if "Copy the base" in line:
+            seen.set()
+
+    def pause(_: float) -> None:
+        assert seen.wait(20)
+
+    with closing(FakeRegistry()) as other, closing(RegistryClient(pause=pause)) as client:
+        base = parse_reference(f"{other.host}/team/base:1")
+        push(client, image_of([LARGE]), base)
+        image = image_of([], base, [LARGE])
+        registry.repository("team/app").blobs[image.new_blobs[0].digest] = b""
+        advice = (
+            f"0.5 MB of the base are copied from {base.name}, each layer in one request. Copy the base to "
+            f"{registry.host} once and name that copy as the base: its layers are then mounted, not sent"
+        )
+        registry.cut_uploads = [1000] * 5
+        with pytest.raises(ImageError, match=rf"cannot be reached .*\. {re.escape(advice)}\. Nothing refers to"):
+            push_image(client, image, target, progress=take)
+        assert told.count(f"pushing, {advice}") == 1
+
+
+def test_a_huge_base_of_the_same_registry_is_not_advised(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_module, "_HUGE", 1)
+    base = replace(target, path="team/base", name=f"{registry.host}/team/base")
+    push(client, image_of([LARGE]), base)
+    registry.mounts, registry.quota = False, LARGE[0].size - 1
+    with pytest.raises(ImageError, match="quota") as found:
+        push(client, image_of([SMALL], base, [LARGE]), target)
+    assert "Copy the base" not in str(found.value)
 
 
 def test_a_base_that_was_deleted_meanwhile_is_told(client: RegistryClient, target: Reference) -> None:
@@ -378,7 +343,7 @@ def test_refusals_show_what_the_registry_says(
 
 
 def test_a_quota_ends_a_push_and_is_told(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
-    registry.quota = CHUNK + 10
+    registry.quota = 300_000
     with pytest.raises(ImageError, match=r"DENIED: quota of the project is exceeded\), .*free space in it"):
         push(client, image_of([LARGE]), target)
 
@@ -395,12 +360,12 @@ def test_content_that_cannot_be_read_ends_the_push(
     client: RegistryClient, registry: FakeRegistry, target: Reference
 ) -> None:
     class Changed(MemoryBlob):
-        def read(self, offset: int = 0) -> Iterator[bytes]:
+        def read(self) -> Iterator[bytes]:
             yield b"x"
             raise ImageError("train.py: changed after it was hashed; run again")
 
     class Short(MemoryBlob):
-        def read(self, offset: int = 0) -> Iterator[bytes]:
+        def read(self) -> Iterator[bytes]:
             yield b"x"
 
     for kind, said in ((Changed, "train.py: changed after it was hashed"), (Short, "ended after 1 of")):
@@ -410,12 +375,15 @@ def test_content_that_cannot_be_read_ends_the_push(
     assert registry.repository("team/app").tags == {}
 
 
-def test_what_takes_long_is_told_each_second(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
+def test_what_takes_long_is_told_again_and_again(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchx_pulumi.images.registry.push._EVERY_S", 0.05)
     told: list[str] = []
     seen = threading.Event()
 
     class Slow(MemoryBlob):
-        def read(self, offset: int = 0) -> Iterator[bytes]:
+        def read(self) -> Iterator[bytes]:
             yield self.content[:500]
             assert seen.wait(20)
             yield self.content[500:]

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -107,17 +108,24 @@ def test_no_credentials_say_how_to_log_in(ask: Callable[[str], str | None], regi
         ask("team/app:1")
 
 
-def test_a_token_service_without_a_name_is_asked_without_one() -> None:
+def test_a_token_service_without_a_name_is_asked_without_one_before_a_token_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sent: list[RegistryRequest] = []
 
     def send(request: RegistryRequest) -> RegistryAnswer:
         sent.append(request)
-        return RegistryAnswer(status=200, headers={}, content=b'{"token": "t"}')
+        return RegistryAnswer(status=200, headers={}, content=b'{"token": "t", "expires_in": 100}')
 
     reference = parse_reference("registry.example.com/app")
     request = RegistryRequest(method="GET", url="/", reference=reference, scopes=("repository:app:pull",), what="app")
     challenge = 'Bearer realm="https://registry.example.com/token",scope="repository:app:pull"'
-    assert Authorizations(send).renewed(challenge, None, request) == "Bearer t"
+    authorizations = Authorizations(send)
+    assert authorizations.renewed(challenge, None, request) == "Bearer t"
+    now_s = time.monotonic()
+    for later_s, count in ((70, 1), (90, 2)):
+        monkeypatch.setattr(time, "monotonic", lambda later_s=later_s: now_s + later_s)
+        assert (authorizations.current(request), len(sent)) == ("Bearer t", count)
     assert sent[0].url == "https://registry.example.com/token?scope=repository%3Aapp%3Apull"
 
 
@@ -130,13 +138,14 @@ def test_a_failing_credential_helper_is_named(ask: Callable[[str], str | None], 
         ask("team/app:1")
 
 
+@pytest.mark.parametrize(("asked_s", "waited_s"), [(7, 7), (70, 30)])
 def test_limits_and_bad_gateways_are_waited_out(
-    ask: Callable[[str], str | None], registry: FakeRegistry, waits: list[float]
+    ask: Callable[[str], str | None], registry: FakeRegistry, waits: list[float], asked_s: int, waited_s: int
 ) -> None:
     registry.failures = [429, 503, 500]
-    registry.retry_after = "7"
+    registry.retry_after = str(asked_s)
     assert ask("team/app:1") == DIGEST
-    assert waits == [7, 7, 7]
+    assert waits == [waited_s] * 3
 
 
 def test_patience_ends_with_a_clear_error(

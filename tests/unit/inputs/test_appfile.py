@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from torchx_pulumi.inputs.appfile import read_app_file, read_app_mapping
 from torchx_pulumi.inputs.json_values import write_value
+from torchx_pulumi.inputs.rendering import render_app
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, SecretRef
 
+from tests.doc_blocks import block
 from tests.unit.typed_checks import check_job
 
 FULL = """\
@@ -166,6 +168,11 @@ def test_unknown_keys_are_refused_with_path_and_line(tmp_path: Path) -> None:
         ("? [a]\n: b", "a key must be text"),
         ("a: &x [*x]", "nested too deep"),
         ("- a\n- b", "must be a mapping with name and roles"),
+        (
+            "apiVersion: batch/v1\nkind: Job\nspec: {}",
+            "is a Kubernetes object (batch/v1 Job), not an AppDef; write name",
+        ),
+        ("apiVersion: workload.codeflare.dev/v1beta2\nkind: AppWrapper", "(workload.codeflare.dev/v1beta2 AppWrapper)"),
         ("", "is not set, must be a mapping"),
         ("just text", "must be a mapping"),
         ("name: a\n---\nname: b", "not valid YAML"),
@@ -251,3 +258,25 @@ def test_overlay_of_a_role_may_be_a_file(tmp_path: Path) -> None:
 def test_numbers_are_text_only_where_the_documentation_says_so(role: dict[str, Any]) -> None:
     with pytest.raises(InvalidJobError):
         read_app_mapping({"name": "a", "roles": [{"name": "r", "image": "i", "entrypoint": "e", **role}]})
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "options"),
+    [("volcano", {"queue": "q", "layout": "replica"}), ("volcano", {"queue": "q", "layout": "role"}), ("mcad", {})],
+)
+def test_the_documented_overlay_reaches_the_container_of_every_replica(
+    tmp_path: Path, scheduler: str, options: dict[str, Any]
+) -> None:
+    app = read_app_file(write(tmp_path, block("docs/pod-fields.md", "rdma")))
+    job = render_app(app, scheduler, options, app_id="rdma-1")
+    pods = (
+        [task["template"] for task in job["spec"]["tasks"]]
+        if scheduler == "volcano"
+        else [item["generictemplate"] for item in job["spec"]["resources"]["GenericItems"][:-1]]
+    )
+    assert len(pods) == (2 if options.get("layout") == "role" else 4)
+    for pod in pods:
+        (container,) = pod["spec"]["containers"]
+        assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+        assert container["workingDir"] == "/workspace"
+        assert pod["spec"]["volumes"] == [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}]

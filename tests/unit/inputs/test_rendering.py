@@ -8,7 +8,9 @@ import pytest
 import torchx_pulumi
 from hypothesis import given
 from hypothesis import strategies as st
+from torchx.specs import AppDef, Role
 from torchx_pulumi import InvalidJobError, MissingOptionError, UnknownMountError, render
+from torchx_pulumi.inputs.rendering import plan_app
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec
 
 from tests.unit.builders import job, role
@@ -23,6 +25,22 @@ def test_spec_and_mapping_render_alike() -> None:
     other = render(APP, "volcano", {"queue": "q"}, app_id="a")
     other["spec"]["tasks"][0]["template"]["metadata"]["labels"].pop("torchx.pytorch.org/version", None)
     assert made == other
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "mcad"])
+@pytest.mark.parametrize("key", ["kubernetes", "torchx_pulumi"])
+@pytest.mark.parametrize("form", [dict, lambda app: AppDef(**{**app, "roles": [Role(**app["roles"][0])]})])
+def test_metadata_of_the_app_that_is_read_of_roles_only_is_a_warning(scheduler: str, key: str, form: Any) -> None:
+    options = {"queue": "q"} if scheduler == "volcano" else {}
+
+    def warnings(**metadata: Any) -> list[str]:
+        app = form({**APP, "metadata": metadata})
+        return [each for each in plan_app(app, scheduler, options, app_id="a").warnings if "metadata" in each]
+
+    (said,) = warnings(**{key: "file:///overlay.yaml", "team": "ml"})
+    assert f"metadata[{key!r}] of the app has no effect" in said
+    assert f"Put it into metadata[{key!r}] of each role" in said
+    assert warnings(team="ml") == []
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "", None, "Volcano"])

@@ -60,6 +60,8 @@ def test_every_problem_is_reported_at_once() -> None:
         ("image_secrets", "a,b", ["a", "b"]),
         ("image_secrets", '["a"]', ["a"]),
         ("plugins", '{"svc": []}', {"svc": []}),
+        ("start_after", '{"a": ["b"]}', {"a": ["b"]}),
+        ("success_roles", "a;b", ["a", "b"]),
         ("network_topology", "soft", NetworkTopology(mode="soft")),
         ("network_topology", '{"highestTierAllowed": 2}', NetworkTopology(highest_tier_allowed=2)),
         (

@@ -45,7 +45,7 @@ def test_a_get_on_a_connection_that_was_dropped_silently_is_sent_again(
         transport = transport_for(tls_api.config(**cluster, **through))
         assert status(transport.request(ApiRequest("GET", "/one"))) == 200
         tls_api.forget()
-        assert status(transport.request(ApiRequest("GET", "/two", read_timeout_s=3))) == 200
+        assert status(transport.request(ApiRequest("GET", "/two", read_timeout_s=1.5))) == 200
         assert [asked.path for asked in tls_api.asked] == ["/one", "/two", "/two"]
         assert (tls_api.connections, len(proxy.asked)) == (2, 2 if proxied else 0)
 

@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -128,16 +129,24 @@ def test_threads_that_are_refused_at_once_let_the_plugin_run_once(api: ApiServer
 
 
 def test_threads_that_wait_for_a_plugin_share_its_failure(plugin: Plugin) -> None:
-    plugin.script("sleep 1; exit 3")
-    wanted = ExecPlugin(plugin.user()["exec"], {})
+    plugin.script("until [ -e all ]; do sleep 0.01; done; exit 3")
+    wanted, all_ask = ExecPlugin(plugin.user()["exec"], {}), threading.Barrier(17)
 
     def ask() -> str:
         with pytest.raises(ClusterError) as caught:
             wanted.credentials()
         return str(caught.value)
 
+    def ask_together() -> str:
+        all_ask.wait()
+        return ask()
+
     with ThreadPoolExecutor(16) as threads:
-        said = {done.result() for done in [threads.submit(ask) for _ in range(16)]}
+        asked = [threads.submit(ask_together) for _ in range(16)]
+        all_ask.wait()
+        time.sleep(0.1)
+        (plugin.folder / "all").touch()
+        said = {done.result() for done in asked}
     assert len(said) == 1
     # A thread that began late asks once more.
     assert plugin.runs <= 2
@@ -326,9 +335,9 @@ def ends(file: Path) -> None:
 def test_a_plugin_that_does_not_end_is_stopped_with_all_that_it_started(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "LIMIT_S", 1)
+    monkeypatch.setattr(credentials, "LIMIT_S", 0.3)
     plugin.script("sleep 60 & echo $! > child\nwait")
-    with pytest.raises(ClusterError, match=r"did not answer in 1 s; run it by hand") as caught:
+    with pytest.raises(ClusterError, match=r"did not answer in 0\.3 s; run it by hand") as caught:
         ExecPlugin(plugin.user()["exec"], {}).credentials()
     assert caught.value.retryable
     ends(plugin.folder / "child")

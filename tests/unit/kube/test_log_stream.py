@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube import KubernetesCluster, kubernetes_cluster
 from torchx_pulumi.kube.streams import GROW_S, LONGEST_PART, LogStream
 from torchx_pulumi.logs import LogQuery
 from torchx_pulumi.model.errors import ClusterError
@@ -100,6 +100,13 @@ Serve = Callable[..., SlowServer]
 
 
 @pytest.fixture
+def grow_s(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Time after which a part of a line is returned, shortened."""
+    monkeypatch.setattr(kubernetes_cluster, "GROW_S", 0.2)
+    return 0.2
+
+
+@pytest.fixture
 def serve() -> Iterator[Serve]:
     made: list[SlowServer] = []
 
@@ -121,6 +128,7 @@ def test_lines_come_before_the_stream_breaks_and_a_begun_one_does_not(serve: Ser
     assert list(lines) == []
 
 
+@pytest.mark.usefixtures("grow_s")
 def test_a_line_without_newline_is_given_while_it_grows(serve: Serve) -> None:
     log = HEAD + chunk("2026-01-01T00:00:00.000000000Z \r10%\r20%")
     query = LogQuery(namespace="n", pod="p", containers=("main",), follow=True)
@@ -129,13 +137,13 @@ def test_a_line_without_newline_is_given_while_it_grows(serve: Serve) -> None:
     lines.close()  # type: ignore[attr-defined]
 
 
-def test_the_time_of_a_line_is_not_cut_where_the_connection_stalls_in_it(serve: Serve) -> None:
+def test_the_time_of_a_line_is_not_cut_where_the_connection_stalls_in_it(serve: Serve, grow_s: float) -> None:
     log = HEAD + chunk("2026-01-01T00:00:00.000000000Z one\n2026-01-01T0")
     stream = serve(log).cluster().logs("n", "p", follow=True, keep_ends=True, timestamps=True)
     got: list[str] = []
     reader = threading.Thread(target=lambda: got.extend(stream))
     reader.start()
-    reader.join(GROW_S + 0.5)
+    reader.join(grow_s + 0.3)
     stream.close()
     reader.join()
     assert got == ["2026-01-01T00:00:00.000000000Z one\n"]

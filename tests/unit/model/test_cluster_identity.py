@@ -16,7 +16,8 @@ from torchx_pulumi.model.cluster_identity import (
     read_identity,
     write_identity,
 )
-from torchx_pulumi.testing import FakeCluster
+
+from tests.fakes import FakeCluster
 
 HERE = ClusterIdentity(uid="u1", ca="c1", address="a1", name="the cluster of context 'x' at https://x")
 

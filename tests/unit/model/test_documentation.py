@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from email.message import Message
 from importlib.metadata import PackageNotFoundError
 from typing import Any
@@ -32,5 +33,5 @@ def test_a_page_is_named_by_its_address_or_by_its_path(
             metadata["Project-URL"] = url
         return metadata
 
-    monkeypatch.setattr(documentation, "metadata", found)
+    monkeypatch.setattr(importlib.metadata, "metadata", found)
     assert documentation.page.__wrapped__("permissions") == expected

@@ -100,5 +100,6 @@ def test_a_known_secret_is_hidden_in_every_common_form() -> None:
 
 def test_short_secrets_are_not_looked_for() -> None:
     assert hide("1 of 10, true", ["1", "tru"]) == "1 of 10, true"
+    assert hide("1 of 10, true", ["1", "true"]) == f"1 of 10, {HIDDEN}"
     assert set(texts_in({"a": [1, 2.5, True, None, "x"], "b": {"c": "y"}})) == {"1", "2.5", "x", "y"}
     assert "1" in set(encodings("1"))

@@ -22,8 +22,8 @@ else:
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PINS = "\n".join((ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8") for name in ("dev", "nightly"))
-UPPER_LIMITS = {"pulumi": "<3.{next}", "pulumi-kubernetes": "<5"}
-"""Packages with a first version that is refused; `next` follows the newest tested minor version."""
+UPPER_LIMITS = {"pulumi": "<4", "pulumi-kubernetes": "<5"}
+"""Packages with a first version that is refused."""
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ UPPER_LIMITS = {"pulumi": "<3.{next}", "pulumi-kubernetes": "<5"}
 def test_the_range_of_a_package_is_that_of_the_table(known: PartVersions) -> None:
     extras = [each for group in PROJECT["optional-dependencies"].values() for each in group]
     wanted = [each for each in PROJECT["dependencies"] + extras if re.match(rf"{known.package}\b(?!-)", each)]
-    limit = UPPER_LIMITS.get(known.package, "").format(next=known.newest[1] + 1)
+    limit = UPPER_LIMITS.get(known.package, "")
     oldest = re.escape(version_text(known.oldest).removesuffix(".0"))
     rule = rf"{known.package}>={oldest}(\.0)?{',' * bool(limit)}{limit}"
     assert [bool(re.fullmatch(rule, each)) for each in wanted] == [True], wanted
@@ -62,14 +62,18 @@ def test_the_package_and_its_workflow_name_the_versions_of_python_that_the_matri
 
 def test_every_part_that_is_built_has_its_version_from_the_table() -> None:
     built = {part.name: part.version for part in PARTS if isinstance(part.source, GoSource) and part.source.module}
-    kubernetes = dict.fromkeys(("kube-apiserver", "kube-controller-manager", "kubelet"), VERSIONS["kubernetes"].tested)
+    kubernetes = dict.fromkeys(
+        ("kube-apiserver", "kube-controller-manager", "kubelet", "kube-scheduler"), VERSIONS["kubernetes"].tested
+    )
     assert built == {name: kubernetes.get(name) or VERSIONS[name].tested for name in built}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/fleet.md"])
 def test_pages_name_the_supported_versions(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert f"`pulumi`, {VERSIONS['pulumi-sdk'].supported}" in text
+    sdk = VERSIONS["pulumi-sdk"]
+    assert f"`pulumi` {version_text(sdk.oldest)} or newer" in text
+    assert f"[newer than {version_text(sdk.newest)}]" in text
 
 
 def test_the_readme_names_the_oldest_cli_and_python() -> None:

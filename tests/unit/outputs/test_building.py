@@ -25,12 +25,15 @@ from torchx_pulumi.model.status import (
 from torchx_pulumi.outputs.building import (
     MAX_OBSERVED_BYTES,
     MAX_REPLICAS_LISTED,
+    build_declared,
     build_observed,
     flatten,
     log_command,
     same,
 )
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
+
+from tests.unit import builders
 
 from .whole import build_outputs
 
@@ -117,6 +120,14 @@ def test_the_object_is_versioned_plain_json_with_the_documented_parts() -> None:
     assert outputs["links"]["ui_url"] is None
 
 
+def test_declared_says_how_roles_start_and_end() -> None:
+    assert {"success_roles", "start_after"}.isdisjoint(build()["declared"])
+    roles = [builders.role(name=name) for name in "ab"]
+    made = builders.plan(*roles, success_roles=["a"], start_after={"a": ("b",)})
+    declared = build_declared(made, spec_hash="abc")
+    assert (declared["success_roles"], declared["start_after"]) == (["a"], {"a": ["b"]})
+
+
 def test_the_flat_outputs_say_the_same() -> None:
     assert flatten(build()) == {  # type: ignore[arg-type]
         "app_id": "team:train-1",
@@ -171,12 +182,11 @@ def test_a_nested_difference_is_a_difference() -> None:
 
 
 def test_a_large_role_lists_its_failed_replicas_and_counts_all() -> None:
-    replicas = tuple(
-        replica(index, JobState.FAILED if index in (7, 900) else JobState.RUNNING) for index in range(1000)
-    )
+    ended = {7: JobState.FAILED, 8: JobState.SUCCEEDED, 900: JobState.FAILED}
+    replicas = tuple(replica(index, ended.get(index, JobState.RUNNING)) for index in range(1000))
     (role,) = build_observed(status(replicas=replicas), observed_at=NOW)["roles"]
     assert [listed["id"] for listed in role["replicas"]] == [7, 900]
-    assert (role["omitted"], role["counts"]) == (998, {"RUNNING": 998, "FAILED": 2})
+    assert (role["omitted"], role["counts"]) == (998, {"RUNNING": 997, "FAILED": 2, "SUCCEEDED": 1})
 
 
 def test_the_list_of_failed_replicas_is_capped() -> None:

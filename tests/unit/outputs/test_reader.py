@@ -139,7 +139,7 @@ def test_what_is_none_is_refused_with_the_next_step(given: Any, said: str) -> No
 def test_all_problems_are_named_at_once() -> None:
     value = built()
     value["observed"]["attempt"] = "once"
-    value["observed"]["source"] = "rumour"
+    value["observed"]["source"] = 1
     value["declared"]["roles"] = {}
     del value["app"]["id"]
     with pytest.raises(DeployError) as caught:

@@ -124,6 +124,7 @@ def test_problem_says_where_what_is_allowed_and_what_was_found() -> None:
         ("mounts", [MountSpec(kind="nfs", src="a", dst="/b")], "mounts[0]"),
         ("mounts", [MountSpec(kind="bind", src="", dst="/b")], "mounts[0].src"),
         ("mounts", [MountSpec(kind="bind", src="/a/../b", dst="/b")], "mounts[0].src"),
+        ("mounts", [MountSpec(kind="device", src="/a/../b", dst="/b")], "mounts[0].src"),
         ("mounts", [MountSpec(kind="volume", src="a", dst="")], "mounts[0].dst"),
         ("mounts", [MountSpec(kind="volume", src="a", dst="/dev/shm")], "mounts[0].dst"),
         ("mounts", [MountSpec(kind="volume", src="a", dst="/b", read_only=None)], "mounts[0].read_only"),  # type: ignore[arg-type]

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_plan import RolePlan
 from torchx_pulumi.model.job_spec import SecretRef
-from torchx_pulumi.planning.layout import AUTO_REPLICAS, expand, layout_obstacles, tasks_per_role
+from torchx_pulumi.planning.layout import AUTO_REPLICAS, layout_obstacles, tasks_per_role
 from torchx_pulumi.planning.macros import REPLICA_ID_REFERENCE
+from torchx_pulumi.planning.references import expand
 
 from tests.unit.builders import job, plan, role
 
@@ -65,6 +66,33 @@ def test_auto_shares_tasks_above_its_limit() -> None:
     assert [len(each.tasks) for each in plan(*many).roles] == [2, 1, 1]
 
 
+def test_a_role_of_several_replicas_that_ends_the_job_is_one_task() -> None:
+    roles = [role(name="ps", num_replicas=2), role(name="worker", num_replicas=3)]
+    made = plan(*roles, success_roles=["worker"])
+    assert [counts(each) for each in made.roles] == [[("ps-0", 1, 1), ("ps-1", 1, 1)], [("worker-0", 3, 3)]]
+    assert any("pods and hosts are called" in warning for warning in made.warnings)
+    assert [len(each.tasks) for each in plan(*roles, success_roles=["worker"], layout="role").roles] == [2, 1]
+    first = plan(*roles, success_roles=["ps"])
+    assert counts(first.roles[0]) == [("ps-0", 2, 2)]
+    assert any("roles[0] is in success_roles, so its replicas are one task: rank 0 has no" in w for w in first.warnings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "chosen", "reason"),
+    [
+        ({}, {"layout": "replica"}, "as it ends a job with one; set layout to role or auto"),
+        ({"num_replicas": 1001}, {}, r"roles\[0\].num_replicas is 1001: a role that is in success_roles is one task"),
+        ({"args": ["${rank0_env}"]}, {}, r"uses \$\{rank0_env\}, and roles\[0\] is in success_roles"),
+        ({"max_retries": 1, "retry_policy": "REPLICA"}, {"layout": "role"}, "retry_policy is REPLICA"),
+    ],
+)
+def test_a_role_that_ends_the_job_and_cannot_be_one_task_is_refused(
+    changes: dict[str, Any], chosen: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidJobError, match=rf"options.success_roles: names 'trainer', .*{reason}"):
+        plan(role(**{"num_replicas": 2, **changes}), role(name="ps"), success_roles=["trainer"], **chosen)
+
+
 def test_a_kept_run_keeps_its_tasks() -> None:
     from torchx_pulumi.schedulers import plan_job
 
@@ -95,7 +123,7 @@ def test_a_kept_run_keeps_its_tasks() -> None:
         ({"args": ["$replica_id"], "num_replicas": 1001}, "num_replicas is 1001"),
         ({"max_retries": 1, "retry_policy": "REPLICA"}, "retry_policy is REPLICA"),
         (
-            {"pod_overlay": {"spec": {"containers": [{"name": "trainer-3", "tty": True}]}}},
+            {"pod_overlay": {"spec": {"containers": [{"name": "trainer-3", "image": "i"}]}}},
             "pod_overlay names 'trainer-3', the container of one replica",
         ),
         (
@@ -117,6 +145,13 @@ def test_a_kept_run_keeps_its_tasks() -> None:
             },
             "pod_overlay joins containers on 'image', which may replace TORCHX_REPLICA_ID",
         ),
+        (
+            {
+                "args": ["${replica_id}"],
+                "pod_overlay": {"spec": {"__join__:containers:name": [{"name": "trainer-${replica_id}", "env": []}]}},
+            },
+            "pod_overlay joins containers on 'name', which may replace TORCHX_REPLICA_ID",
+        ),
     ],
 )
 def test_what_needs_a_task_per_replica_gets_it_with_the_reason(changes: dict[str, Any], reason: str) -> None:
@@ -135,9 +170,16 @@ def test_text_that_the_kubelet_expands_needs_no_task_per_replica(text: str) -> N
 
 
 def test_an_overlay_that_joins_containers_keeps_shared_tasks_where_no_replica_uses_its_index() -> None:
-    overlay = {"spec": {"__join__:containers:image": [{"image": "img:1", "tty": True}]}}
-    made = plan(role(num_replicas=5, pod_overlay=overlay), layout="role")
-    assert [task.count for task in made.roles[0].tasks] == [1, 4]
+    for key, item in (("image", {"image": "img:1"}), ("name", {"name": "trainer-${replica_id}", "env": []})):
+        overlay = {"spec": {f"__join__:containers:{key}": [{**item, "tty": True}]}}
+        made = plan(role(num_replicas=5, pod_overlay=overlay), layout="role")
+        assert [task.count for task in made.roles[0].tasks] == [1, 4]
+
+
+def test_an_overlay_that_reaches_every_replica_keeps_shared_tasks_that_use_their_index() -> None:
+    overlay = {"spec": {"__join__:containers:name": [{"name": "trainer-${replica_id}", "tty": True}]}}
+    made = plan(role(num_replicas=5, args=["${replica_id}"], pod_overlay=overlay), layout="role")
+    assert [task.count for task in made.roles[0].tasks] == [5]
 
 
 TEXTS = st.lists(st.sampled_from(["$", "$$", "${replica_id}", "$replica_id", "(", ")", "A", "{", "}", " "]), max_size=8)

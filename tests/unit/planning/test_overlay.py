@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torchx_pulumi.planning.overlay import OverlayError, merge, overlay_pod, select_overlay
+from torchx_pulumi.planning.overlay import OverlayError, container_problems, merge, overlay_pod, select_overlay
 
 
 def pod() -> dict[str, Any]:
@@ -33,11 +34,42 @@ def test_tuple_and_put_replace() -> None:
 
 
 def test_join_merges_items_of_the_same_name() -> None:
-    overlay = {"spec": {"__join__:containers:name": [{"name": "main", "tty": True}, {"name": "side"}, {"image": "i"}]}}
-    assert overlay_pod(pod(), overlay)["spec"]["containers"] == [
-        {"name": "main", "image": "v1", "tty": True},
-        {"name": "side"},
-        {"image": "i"},
+    side = {"name": "side", "image": "i"}
+    overlay = {"spec": {"__join__:containers:name": [{"name": "main", "tty": True}, side]}}
+    assert overlay_pod(pod(), overlay)["spec"]["containers"] == [{"name": "main", "image": "v1", "tty": True}, side]
+
+
+def test_join_reaches_the_main_container_of_every_replica() -> None:
+    sidecar = {"name": "trainer", "image": "i"}
+    every = {"name": "trainer-${replica_id}", "workingDir": "/data"}
+    overlay = {"spec": {"__join__:containers:name": [every, sidecar]}}
+    before = copy.deepcopy(overlay)
+    for name in ("trainer-0", "trainer-12"):
+        own = {"name": name, "image": "v1"}
+        made = overlay_pod({"metadata": {}, "spec": {"containers": [own]}}, overlay)
+        assert made["spec"]["containers"] == [{"name": name, "image": "v1", "workingDir": "/data"}, sidecar]
+    assert overlay == before
+
+
+@pytest.mark.parametrize(
+    ("joined", "message"),
+    [
+        ({"name": "trainer", "tty": True}, r"leaves spec.containers\[1\] without an image"),
+        ({"name": "other-${replica_id}", "tty": True}, r"leaves spec.containers\[1\].name without the name"),
+        ({"name": "trainer-${replica_id}-x", "image": "i"}, r"leaves spec.containers\[1\].name without the name"),
+        ({"tty": True, "image": "i"}, r"leaves spec.containers\[1\].name without the name"),
+    ],
+)
+def test_a_container_that_the_api_server_refuses_is_told(joined: dict[str, Any], message: str) -> None:
+    template = {"metadata": {}, "spec": {"containers": [{"name": "trainer-3", "image": "v1"}]}}
+    pod = overlay_pod(template, {"spec": {"__join__:containers:name": [joined]}})
+    assert re.match(rf"{message}.*'trainer-\$\{{replica_id\}}'", next(container_problems(pod["spec"], "trainer-3")))
+
+
+def test_containers_of_one_name_are_told() -> None:
+    made = overlay_pod(pod(), {"spec": {"initContainers": [{"name": "main", "image": "i"}]}})
+    assert [*container_problems(made["spec"], "main")] == [
+        "leaves spec.initContainers[0].name with the name of another container; rename it"
     ]
 
 
@@ -86,9 +118,9 @@ def test_numbers_become_text_where_kubernetes_wants_text() -> None:
         {"spec": {"__del__:containers": None}},
         {"spec": {"__put__:containers": "text"}},
         {"spec": {"__put__:containers": ["text"]}},
-        {"spec": {"__put__:containers": [{"name": "a", "env": {}}]}},
-        {"spec": {"__put__:containers": [{"name": "a", "env": ["A=1"]}]}},
-        {"spec": {"__put__:containers": [{"name": "a", "resources": {"limits": []}}]}},
+        {"spec": {"__put__:containers": [{"name": "a", "image": "i", "env": {}}]}},
+        {"spec": {"__put__:containers": [{"name": "a", "image": "i", "env": ["A=1"]}]}},
+        {"spec": {"__put__:containers": [{"name": "a", "image": "i", "resources": {"limits": []}}]}},
         {"spec": {"initContainers": [None, 5]}},
         {"metadata": {"__put__:annotations": "text"}},
         {"metadata": {"labels": ["a"]}},

@@ -121,3 +121,14 @@ def test_all_problems_come_in_one_error() -> None:
         plan_job(job(roles=[role(num_replicas=0), role(image="")]), options(namespace="Not Valid"), "Not Valid")
     paths = {problem.path for problem in error.value.problems}
     assert paths == {"roles[0].num_replicas", "roles[1].image", "roles[1].name", "options.namespace", "app_id"}
+
+
+def test_an_overlay_that_the_api_server_would_refuse_ends_a_new_launch_and_keeps_what_was_launched() -> None:
+    overlays = [{"spec": {"__join__:containers:name": [{"name": name, "tty": True}]}} for name in ("a-0", "b")]
+    roles = [role(name=name, num_replicas=2, pod_overlay=one) for name, one in zip("ab", overlays, strict=True)]
+    with pytest.raises(InvalidJobError) as caught:
+        plan(*roles)
+    assert [problem.path for problem in caught.value.problems] == ["roles[0].pod_overlay", "roles[1].pod_overlay"]
+    assert "'a-${replica_id}'" in str(caught.value)
+    kept = plan_job(job(roles=roles), options(), "app-x1", launched={"a": 2, "b": 2}, tasks={})
+    assert len(render_plan(kept)["spec"]["tasks"]) == 4

@@ -14,8 +14,8 @@ RECORD = RunRecord(
     namespace="default",
     hash="aa",
     digests={"queue": "q", "roles[trainer].image": "1", "roles[trainer].min_replicas": "2"},
-    launched={"trainer": 4},
-    replicas={"trainer": 4},
+    launched={"trainer": 4, "reader": 2},
+    replicas={"trainer": 4, "reader": 2},
     attempt=1,
     launched_at="2026-01-01T11:00:00+00:00",
     uid="u",
@@ -110,9 +110,10 @@ def test_a_change_in_place_of_a_run_that_is_gone_is_a_no_op_that_says_so() -> No
     assert "`rerun`" in message
 
 
-def test_more_replicas_name_the_replicas() -> None:
+def test_more_replicas_or_another_fixed_name_are_named() -> None:
     desired = replace(SAME, digests={**RECORD.digests, "roles[trainer].num_replicas": "8"}, hash="bb")
     assert decided(desired, RUNNING).fields == ["roles[trainer].num_replicas"]
+    assert decided(SAME, RUNNING, renamed=True).fields == ["job_name"]
 
 
 @pytest.mark.parametrize(("count", "end"), [(8, "env[7] would"), (9, "env[7], 1 more would")])
@@ -126,10 +127,10 @@ def test_a_message_names_the_first_eight_fields(count: int, end: str) -> None:
 @pytest.mark.parametrize(
     ("replicas", "launched"),
     [
-        ({"trainer": 4}, {"trainer": 4}),
-        ({"trainer": 2}, {"trainer": 4}),
-        ({"trainer": 8}, {"trainer": 8}),
-        ({"trainer": 2, "reader": 1}, {"trainer": 2, "reader": 1}),
+        ({"trainer": 4, "reader": 2}, {"trainer": 4, "reader": 2}),
+        ({"trainer": 2, "reader": 2}, {"trainer": 4, "reader": 2}),
+        ({"trainer": 8, "reader": 1}, {"trainer": 8, "reader": 1}),
+        ({"trainer": 2, "reader": 1, "more": 1}, {"trainer": 2, "reader": 1, "more": 1}),
         ({"reader": 1}, {"reader": 1}),
     ],
 )

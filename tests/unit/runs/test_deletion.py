@@ -11,7 +11,8 @@ from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.deletion import DeletionNotes, deletion_waits
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.testing import FakeCluster
+
+from tests.fakes import FakeCluster
 
 JOB = {"metadata": {"name": "train", "deletionTimestamp": "2026-01-01T10:00:00Z"}}
 

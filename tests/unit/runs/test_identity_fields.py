@@ -46,6 +46,8 @@ FROZEN = {
         "network_topology": None,
         "plugins": None,
         "image_secrets": (),
+        "success_roles": None,
+        "start_after": None,
     },
     MCADOptions: {
         **SHARED,

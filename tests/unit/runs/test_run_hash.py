@@ -142,7 +142,7 @@ def _job(kind: type[Any], drawn: dict[tuple[str, str], Any]) -> tuple[JobSpec, O
 
 
 def manifest_of(spec: JobSpec, options: Options) -> str | None:
-    """Return what is rendered of a job, without what TorchX's Runner adds. None: it is refused."""
+    """Render a job, without what TorchX's Runner adds. None: it is refused."""
     (role,) = spec.roles
     env = {name: value for name, value in role.env.items() if name != "TORCHX_JOB_ID"}
     try:
@@ -226,13 +226,38 @@ def test_a_change_of_which_nothing_is_rendered_keeps_a_running_job(one: Any, oth
     assert decide(record, desired, running, OnRunningChange.FAIL, now).action is Action.KEEP
 
 
-def test_a_run_whose_fields_are_unchanged_is_the_same_run_whatever_a_later_release_renders() -> None:
-    digests = digests_of(*volcano())
+REFERRING = volcano(
+    env={"DB_URL": "postgres://me:$(DB_PASSWORD)@db/x", "POD": "[FIELD_PATH]metadata.name"},
+    secret_env={"DB_PASSWORD": A},
+)
+REFERRING_DIGESTS = {
+    "queue": "1080a60800d9",
+    "roles": "9b00735a2605",
+    "roles[trainer].entrypoint": "e4a9e4d8baa7",
+    "roles[trainer].env": "045a9f610f90",
+    "roles[trainer].env[DB_URL]": "43c9caab5a42",
+    "roles[trainer].env[POD]": "686e2587fe53",
+    "roles[trainer].image": "55aad34a44f6",
+    "roles[trainer].secret_env[DB_PASSWORD]": "2a32cb0304bd",
+}
+"""Recorded by a release that rendered the variables as given."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "digests", "hash_"),
+    [
+        (volcano(), digests_of(*volcano()), "of-another-release"),
+        (REFERRING, REFERRING_DIGESTS, "b6fdba68a9309033"),
+    ],
+)
+def test_a_run_whose_fields_are_unchanged_is_the_same_run_whatever_a_later_release_renders(
+    asked: Any, digests: dict[str, str], hash_: str
+) -> None:
     record = RunRecord(
         app_id="job-1",
         job_name="job-1",
         namespace="default",
-        hash="of-another-release",
+        hash=hash_,
         digests=digests,
         launched={"trainer": 2},
         replicas={"trainer": 2},
@@ -242,7 +267,8 @@ def test_a_run_whose_fields_are_unchanged_is_the_same_run_whatever_a_later_relea
     )
     now: Any = None
     for launched, action in (({"trainer": 2}, Action.DONE_AND_GONE), ({"trainer": 3}, Action.RELAUNCH)):
-        desired = replace(record, digests=digests, hash=hash_of(*volcano()), launched=launched)
+        desired = replace(record, digests=digests_of(*asked), hash=hash_of(*asked), launched=launched)
+        assert desired.hash != hash_
         assert decide(record, desired, None, OnRunningChange.FAIL, now).action is action
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.schedulers import ObservedObjects, find_backend
 
@@ -109,4 +110,5 @@ def read_mcad(
     wrapper: Any, pods: Sequence[Any] | None = (), groups: Sequence[Any] = (), events: Sequence[Any] = ()
 ) -> JobStatus:
     seen = ObservedObjects(job_object=wrapper, pods=pods, pod_groups=groups, events=events)
-    return find_backend("mcad").variants["v1beta1"].read_status(seen)
+    version = (text_at(wrapper, "apiVersion") or "").rpartition("/")[2]
+    return find_backend("mcad").variants["v1beta2" if version == "v1beta2" else "v1beta1"].read_status(seen)

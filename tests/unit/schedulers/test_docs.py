@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.testing import FakeCluster
 
 from tests.doc_blocks import block
+from tests.fakes import FakeCluster
 
 
 def test_the_program_of_the_page_explains_a_job_that_waits(
@@ -17,6 +17,7 @@ def test_the_program_of_the_page_explains_a_job_that_waits(
         "kind": "Job",
         "metadata": {"name": "train-x1", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
     }
-    monkeypatch.setattr(KubernetesCluster, "connect", lambda: FakeCluster([job]))
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
+    monkeypatch.setattr(KubernetesCluster, "connect", lambda: FakeCluster([job, queue]))
     exec(block("docs/diagnosis.md", "diagnose"), {})
     assert capsys.readouterr().out.startswith("ControllerAbsent\n  ")

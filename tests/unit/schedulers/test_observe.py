@@ -10,8 +10,8 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
-from torchx_pulumi.testing import FakeCluster
 
+from tests.fakes import FakeCluster
 from tests.unit.schedulers.diagnosis.objects import (
     BACKOFF,
     JOB,

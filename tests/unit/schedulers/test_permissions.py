@@ -18,7 +18,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.permissions import READING, Permission
 from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS as VOLCANO
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.schedulers.watching import forget_permissions, rbac_rules, watch_list, watch_permissions
+from torchx_pulumi_fleet.watch.watching import watch_list
 
 from tests.doc_blocks import block
 from tests.unit.schedulers.diagnosis.objects import (
@@ -191,28 +191,15 @@ def granted(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     }
 
 
+def grant_of(one: Permission) -> tuple[str, str, str]:
+    return one.verb, one.kind.group, f"{one.kind.plural}/{one.part}" if one.part else one.kind.plural
+
+
+def watched() -> set[tuple[str, str, str]]:
+    """Return the kinds that a process that watches reads."""
+    kinds = {(verb, kind.group, kind.plural) for kind, _ in watch_list() for verb in ("get", "list", "watch")}
+    return kinds | {grant_of(one) for one in READING}
+
+
 def test_the_documented_role_of_a_watcher_has_all_that_is_watched() -> None:
-    rules = yaml.safe_load(block("docs/permissions.md", "watching"))["rules"]
-    watched = {(verb, kind.group, kind.plural) for kind, _ in watch_list() for verb in ("get", "list", "watch")}
-    reading = {
-        (one.verb, one.kind.group, f"{one.kind.plural}/{one.part}" if one.part else one.kind.plural) for one in READING
-    }
-    assert granted(rules) == watched | reading == granted(rbac_rules(watch_permissions()))
-
-
-def test_the_documented_role_of_a_controller_that_forgets_has_each_kind_that_a_launch_creates() -> None:
-    rules = yaml.safe_load(block("docs/permissions.md", "forgetting"))["rules"]
-    assert granted(rules) == granted(rbac_rules(forget_permissions()))
-    made = {kind for form in (JOB, PODS, MCAD) for kind in (form.job_object, *form.companions)}
-    assert {("delete", kind.group, kind.plural) for kind in made} <= granted(rules)
-    assert granted(rules).isdisjoint(granted(rbac_rules(watch_permissions())))
-
-
-def test_what_is_in_no_namespace_goes_into_a_cluster_role_and_nothing_is_granted_twice() -> None:
-    everything = watch_permissions()
-    inside, outside = (rbac_rules(everything, namespaced=namespaced) for namespaced in (True, False))
-    assert {resource for rule in outside for resource in rule["resources"]} == {"namespaces", "nodes", "queues"}
-    assert granted(inside).isdisjoint(granted(outside))
-    assert granted(inside) | granted(outside) == granted(rbac_rules(everything))
-    listed = [(rule["apiGroups"], each) for rule in rbac_rules(everything) for each in rule["resources"]]
-    assert len(listed) == len({str(each) for each in listed})
+    assert granted(yaml.safe_load(block("docs/permissions.md", "watching"))["rules"]) == watched()

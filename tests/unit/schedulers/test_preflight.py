@@ -6,7 +6,8 @@ import pytest
 from torchx_pulumi.schedulers.preflight import preflight
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE as QUEUE
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
-from torchx_pulumi.testing import FakeCluster
+
+from tests.fakes import FakeCluster
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
 

@@ -62,6 +62,8 @@ def test_options_of_mcad_are_read_from_text_and_camel_case() -> None:
         ({"layout": "role"}, "has one pod per replica; remove it"),
         ({"network_topology": "hard"}, "is an option of Volcano"),
         ({"plugins": {}}, "is an option of Volcano"),
+        ({"success_roles": ["a"]}, "is an option of Volcano, an AppWrapper ends when all its pods have"),
+        ({"start_after": {}}, "is an option of Volcano, an AppWrapper makes all its pods at once"),
         ({"nonsense": 1}, "is unknown; known are"),
         ({"priorty": 1}, "is unknown; did you mean 'priority'?"),
         ({"priority_class": "a", "priority_class_name": "b"}, "is given twice"),

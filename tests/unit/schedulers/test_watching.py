@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 from torchx_pulumi.kube import Selector
-from torchx_pulumi.kube.cached_objects import matches
 from torchx_pulumi.kube.kinds import EVENT, POD, Kind
+from torchx_pulumi.kube.protocol import matches
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model import labels
 from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
 from torchx_pulumi.schedulers.pods.observe import has_secrets
-from torchx_pulumi.schedulers.watching import watch_list
+from torchx_pulumi_fleet.watch.watching import watch_list
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 FILES = sorted(GOLDEN.glob("*/*.yaml"))

@@ -1,12 +1,14 @@
+import json
 from typing import Any
 
 import pytest
 from torchx_pulumi.stack_state.checkpoint import (
     Checkpoint,
+    UnreadableStateError,
     checkpoint_text,
     encode_checkpoint,
     parse_checkpoint,
-    read_notes,
+    parse_components,
 )
 
 
@@ -41,7 +43,51 @@ def test_a_resource_of_the_users_own_is_not_taken_for_the_record() -> None:
         {"type": "pulumi:index:Stash", "urn": "urn::record", "inputs": {"input": {"loss": 1}}},
         {"type": "acme:index:Team", "outputs": {"record": {"wins": 3}}},
     ]
-    entry, found = read_notes(checkpoint_text("organization/p/s", resources))
-    assert entry is None
-    assert found is not None
-    assert found.job_name == "a"
+    notes = parse_checkpoint(checkpoint_text("organization/p/s", resources)).notes()
+    assert [(name, value["job_name"]) for name, value in notes] == [("record", "a")]
+
+
+JOB = "torchx:index:VolcanoTrainingJob"
+OBJECT = "kubernetes:batch.volcano.sh/v1alpha1:Job"
+RESOURCES = [
+    {
+        "urn": "urn:pulumi:s::p::pulumi:pulumi:Stack::p-s",
+        "type": "pulumi:pulumi:Stack",
+        "outputs": {"a": "urn:pulumi:"},
+    },
+    {"urn": "urn:pulumi:s::p::pulumi:providers:kubernetes::x", "type": "pulumi:providers:kubernetes"},
+    {
+        "urn": "urn:pulumi:s::p::torchx:index:VolcanoTrainingJob::kubernetes:a",
+        "type": "torchx:index:VolcanoTrainingJob",
+    },
+    {
+        "urn": f"urn:pulumi:s::p::{JOB}${OBJECT}::a",
+        "type": OBJECT,
+        "inputs": {"metadata": {"annotations": {"urn": f"urn:pulumi:s::p::{JOB}::b"}}},
+        "parent": f"urn:pulumi:s::p::{JOB}::kubernetes:a",
+    },
+    {"urn": f"urn:pulumi:s::p::{OBJECT}::b", "type": OBJECT},
+    {"urn": f"urn:pulumi:s::p::{JOB}$pulumi:index:Stash::a-app", "type": "pulumi:index:Stash"},
+]
+
+
+@pytest.mark.parametrize("place", ["checkpoint", "deployment"])
+def test_components_are_read_without_the_objects_that_are_most_of_a_checkpoint(place: str) -> None:
+    latest = {"manifest": {"version": "v3"}, "resources": RESOURCES, "metadata": {}}
+    whole = {"checkpoint": {"stack": "s", "latest": latest}, "deployment": latest}
+    value = {"version": 3, place: whole[place]}
+    for text in (json.dumps(value, indent=4), json.dumps(value, indent=4) + "\n", json.dumps(value, indent=1)):
+        found = parse_components(text).resources
+        assert found == [each for each in RESOURCES if each["type"] != OBJECT]
+    # Without indentation, nothing tells a resource from a part of one.
+    assert parse_components(json.dumps(value)).resources == RESOURCES
+    pending = {**latest, "pending_operations": [{"type": "updating", "resource": RESOURCES[3]}]}
+    text = json.dumps({"version": 3, "deployment": pending}, indent=4)
+    assert len(parse_components(text).pending) == 1
+
+
+def test_a_checkpoint_that_was_cut_off_or_edited_is_unreadable_also_for_its_components() -> None:
+    text = json.dumps({"version": 3, "deployment": {"resources": RESOURCES}}, indent=4)
+    for damaged in (text[: len(text) // 2], text[: text.rindex("}")], text.replace('"type"', "type", 1)):
+        with pytest.raises(UnreadableStateError):
+            parse_components(damaged)

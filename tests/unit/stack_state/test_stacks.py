@@ -11,15 +11,16 @@ from typing import Any
 
 import fsspec
 import pytest
-from torchx_pulumi.fleet.collect import Fleet, read_fleet
-from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.stack_state import backend
 from torchx_pulumi.stack_state.stacks import CliStacks, FolderStack, list_stacks, open_stacks, read_checkpoint
 from torchx_pulumi.storage.stores import ObjectStore
+from torchx_pulumi_fleet import read_fleet
+from torchx_pulumi_fleet.tracker.user_fleet import UserFleet
+from torchx_pulumi_fleet.views.row import Fleet
 
-from tests.unit.fleet.collect.states import checkpoint, output
+from tests.fleet.tracker.states import checkpoint, output
 
 BACKEND = "s3://bucket"
 REF = StackRef(backend=BACKEND, project="torchx", stack="a")
@@ -82,7 +83,7 @@ def put(bucket: ObjectStore, path: str, content: Any) -> None:
 
 
 def fleet(**options: Any) -> Fleet:
-    return read_fleet(BACKEND, observations=lambda _: None, **options)
+    return read_fleet(BACKEND, **options)
 
 
 def test_the_stacks_of_an_object_store_are_read_without_a_process(bucket: ObjectStore, cli: Cli) -> None:
@@ -98,7 +99,7 @@ def test_the_stacks_of_an_object_store_are_read_without_a_process(bucket: Object
     assert [ref.stack for ref in list_stacks(BACKEND, "torchx")] == ["a"]
     state = read_checkpoint(REF)
     assert state is not None
-    assert len(state.resources) == 1
+    assert len(state.resources) == 2
     assert (cli.calls, found.warnings, found.broken) == ([], [], [])
 
 
@@ -259,8 +260,8 @@ def test_the_cli_lists_stacks_by_their_last_update_unless_one_runs(bucket: Objec
 def test_a_listing_by_the_cli_exports_what_has_changed_and_is_not_for_every_two_seconds(cli: Cli) -> None:
     cli.export("a")
     (cli.folder / "ls").write_text(json.dumps([{"name": "organization/torchx/a", "lastUpdate": "2026"}]))
-    source = FleetStacks("postgres://db/state")
+    source = UserFleet("postgres://db/state")
     for _ in range(2):
         source.refresh()
     assert [call.split(" --")[0] for call in cli.calls] == ["stack ls", "stack export", "stack ls"]
-    assert not source.has_versions
+    assert not source.tracked.has_versions

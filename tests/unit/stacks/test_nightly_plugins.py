@@ -21,7 +21,6 @@ NIGHTLY = "kubernetes_mcad" not in DEFAULT_SCHEDULER_MODULES
 OURS = {"pulumi_mcad", "pulumi_volcano"}
 REMOVED = {"kubernetes_mcad", "aws_batch", "aws_sagemaker", "gcp_batch", "ray", "lsf"}
 OWN = set(DEFAULT_SCHEDULER_MODULES)
-EXTENDED = "torchx_pulumi.torchx_adapter.kubernetes_scheduler"
 THEIRS = {"local_cwd", "local_docker", "slurm", "theirs_a", "theirs_b", "theirs_c", "theirs_d", "theirs_e"}
 
 LIST = """
@@ -60,7 +59,7 @@ for source in sys.argv[1:]:
 
 
 def offered(folder: Path | None = None, *, last: bool = False) -> Mapping[str, Any]:
-    """Return what TorchX offers, by the value of `TORCHX_PLUGINS_SOURCE`."""
+    """Return the schedulers that TorchX offers, by the value of `TORCHX_PLUGINS_SOURCE`."""
     sources = ["0", "1", "2", "3"] if NIGHTLY else ["3"]
     env = {name: value for name, value in os.environ.items() if name != SOURCES}
     env["PYTHONPATH"] = os.pathsep.join(
@@ -99,7 +98,11 @@ def test_the_default_of_torchx_is_the_one_that_is_kept() -> None:
 
 def test_alone_torchx_has_what_it_had_and_ours() -> None:
     found = offered()
-    own = {"local_cwd": "torchx.schedulers.local_scheduler", "local_docker": "torchx.schedulers.docker_scheduler"}
+    own = {
+        "local_cwd": "torchx.schedulers.local_scheduler",
+        "local_docker": "torchx.schedulers.docker_scheduler",
+        "kubernetes": "torchx.schedulers.kubernetes_scheduler",
+    }
     for source, said in found.items():
         ours = OURS if source != "0" else set()
         # Nothing of ours runs before TorchX lists entry points where it reads nothing else.
@@ -108,8 +111,6 @@ def test_alone_torchx_has_what_it_had_and_ours() -> None:
         assert said["default"] == DEFAULT
         assert {name: said["made"][name] for name in own} == own
         assert (said["made"]["pulumi_volcano"] or "").startswith("torchx_pulumi.") is bool(ours)
-        # TorchX's own, with the builder of images that needs no daemon.
-        assert said["made"]["kubernetes"] == (EXTENDED if ours else "torchx.schedulers.kubernetes_scheduler"), source
         assert said["errors"] == []
         assert said.get("handlers", []) == []
         assert said["version"] == metadata.version("torchx-pulumi")
@@ -139,8 +140,7 @@ def test_another_plugin_for_kubernetes_is_not_hidden(tmp_path: Path) -> None:
     for source, said in offered(tmp_path).items():
         if source in "13":
             assert said["made"]["kubernetes"] == "torchx_plugins.schedulers.theirs", source
-        # Without entry points there are two in the namespace package, and TorchX takes the first one.
-        assert [source, said["errors"]] == [source, []] or source == "1"
+        assert said["errors"] == [], source
         assert set(said["names"]) >= OURS or source == "0"
 
 

@@ -158,6 +158,7 @@ def test_b9_of_two_claims_the_second_sees_the_first(index: RunIndex) -> None:
     now = index.get(found)
     assert now is not None
     assert (now.stage, now.owner) == (Stage.LAUNCHED, None)
+    assert claim(index, found) is None
 
 
 def test_a_claim_of_what_is_gone_does_not_bring_it_back(index: RunIndex) -> None:
@@ -184,7 +185,8 @@ def test_an_owner_that_wakes_up_stops_where_it_lost_the_app(index: RunIndex) -> 
     assert index.all() == []
 
 
-def test_a_check_renews_a_lease_that_runs_out(index: RunIndex) -> None:
+@pytest.mark.parametrize("left_s", [60, -5])
+def test_a_check_renews_a_lease_that_runs_out(index: RunIndex, left_s: float) -> None:
     found = launching(index, None)
     lease = claim(index, found)
     assert lease is not None
@@ -192,8 +194,8 @@ def test_a_check_renews_a_lease_that_runs_out(index: RunIndex) -> None:
     assert fresh is not None
     lease.check()
     assert index.get(found) == fresh  # nothing is written while most of the lease is left
-    expired = replace(fresh.owner, lease_until=time.time() - 5)  # type: ignore[type-var]
-    index.change(found, lambda now: replace(now, uid="noted meanwhile", owner=expired))
+    earlier = replace(fresh.owner, lease_until=time.time() + left_s)  # type: ignore[type-var]
+    index.change(found, lambda now: replace(now, uid="noted meanwhile", owner=earlier))
     lease.check()
     after = index.get(found)
     assert after is not None

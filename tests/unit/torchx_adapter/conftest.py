@@ -13,19 +13,22 @@ from torchx.cli.main import main as torchx
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter import context
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_stacks import entrypoints
+
+from tests.fakes import FakeCluster, FakeDriver
+from tests.unit.builders import put_running_pods
+
+QUEUE = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "test"}}
 
 
 class World:
     """What lies outside of the adapter."""
 
     def __init__(self) -> None:
-        self.cluster = FakeCluster()
+        self.cluster = FakeCluster([QUEUE])
         self.driver = FakeDriver(self.cluster)
         self.connected: list[tuple[str | None, str | None]] = []
 
@@ -46,12 +49,14 @@ class World:
             return main(words)
 
     def phase(self, app_id: str, phase: str, **status: Any) -> None:
-        """Let Volcano say something of a job."""
+        """Let Volcano say something of a job, whose pods run if it does."""
         namespace, _, name = app_id.partition(":")
         job = self.cluster.get(VOLCANO_JOB, namespace, name)
         assert job is not None
         job["status"] = {"state": {"phase": phase}, **status}
         self.cluster.put(job)
+        if phase == "Running":
+            put_running_pods(self.cluster, job)
 
     def head(self, app_id: str, kind: kinds.Kind = VOLCANO_JOB) -> dict[str, Any] | None:
         namespace, _, name = app_id.partition(":")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, WorkspaceOptions, scheduler_options
+from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, PatchingOptions, scheduler_options
 
 
 def run_options(scheduler: str) -> CheckedOptions:
     opts = scheduler_options(scheduler)
-    opts.add_fields(WorkspaceOptions)
+    opts.add_fields(PatchingOptions)
     return opts

@@ -17,7 +17,8 @@ from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.whereabouts import DIFFERENT_CLUSTER, UNDECIDED_CLUSTER
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.testing import FakeCluster
+
+from tests.fakes import FakeCluster
 
 from .conftest import World, app
 

@@ -18,9 +18,9 @@ from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.volcano.control import VolcanoControl
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
+
+from tests.fakes import FakeCluster, FakeDriver
 
 from .conftest import World, app
 

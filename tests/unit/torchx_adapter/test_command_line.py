@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torchx.runner import get_runner
 from torchx_pulumi.cli import main
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.stack_state.checkpoint import checkpoint_text
 
 from .conftest import ECHO, World, app, run
 
@@ -144,11 +147,85 @@ def test_commands_on_a_run(world: World, capsys: pytest.CaptureFixture[str], sub
     assert world.command(["log", handle, "trainer/1", "--no-timestamps"]) == 0
     assert capsys.readouterr().out == "line 1\n"
     assert world.command(["log", handle, "trainer/1", "--since", "yesterday"]) == 2
+    capsys.readouterr()
+    assert world.command(["log", handle, "--follow"]) == 2
+    assert "--follow: follows one replica; there are trainer/0, trainer/1: name one" in capsys.readouterr().err
     assert world.command(["cancel", handle]) == 0
     assert world.command(["resume", handle]) == 0
     assert world.command(["delete", handle]) == 0
     assert world.command(["delete", handle]) == 0
     assert "nothing to delete" in capsys.readouterr().err
+
+
+COMMANDS = {
+    "program": "pulumi stack select",
+    "log": "the app has no pods in namespace 'default'",
+    "cancel": "asked to stop",
+    "resume": "",
+    "delete": ": deleted",
+}
+"""What each command that takes an app says of one without pods; MCAD resumes none."""
+
+
+def say(world: World, capsys: pytest.CaptureFixture[str], command: str, name: str) -> str:
+    more = ["--to", tempfile.mkdtemp(dir=".")] if command == "program" else []
+    code = world.command([command, name, *more])
+    said = capsys.readouterr()
+    assert code in (0, 2)
+    return said.out + said.err
+
+
+@pytest.mark.parametrize("form", ["handle", "id", "stack", "project and stack"])
+def test_commands_take_what_the_fleet_prints_of_an_app(
+    world: World, kind: str, form: str, capsys: pytest.CaptureFixture[str], submit: Any
+) -> None:
+    app_id = submit(kind)
+    (known,) = RunIndex().all()
+    place = known.place
+    names = {"handle": f"pulumi_{kind}://torchx/{app_id}", "id": app_id}
+    names |= {"stack": place.stack, "project and stack": f"{place.project}/{place.stack}"}
+    for command, said in COMMANDS.items():
+        told = say(world, capsys, command, names[form])
+        assert said in told
+        assert "HANDLE" not in told
+    assert RunIndex().all() == []
+
+
+def test_commands_name_the_handles_where_several_apps_have_what_the_fleet_prints(
+    world: World, kind: str, capsys: pytest.CaptureFixture[str], submit: Any
+) -> None:
+    app_id = submit(kind)
+    (known,) = RunIndex().all()
+    other = replace(known, scheduler="mcad" if kind == "volcano" else "volcano", session="night")
+    RunIndex().add(other)
+    handles = sorted([f"pulumi_{kind}://torchx/{app_id}", f"pulumi_{other.scheduler}://night/{app_id}"])
+    for command in COMMANDS:
+        for name in (app_id, known.place.stack):
+            said = say(world, capsys, command, name)
+            assert sorted(said.rstrip().partition(f"{name!r} is 2 apps: write ")[2].split(" or ")) == handles
+    assert len(RunIndex().all()) == 2
+    RunIndex().update(other, lambda _: None)
+    assert "deleted" in say(world, capsys, "delete", app_id)
+    for name, told in (
+        (app_id, "which is no app of the local index, the backend or the"),
+        ("dev", "is 'dev', must be"),
+    ):
+        assert told in say(world, capsys, "delete", name)
+
+
+def test_the_stack_of_a_program_is_its_one_app(
+    world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/state")
+    file = tmp_path / "state" / ".pulumi" / "stacks" / "vision" / "dev.json"
+    file.parent.mkdir(parents=True)
+    jobs = [{"type": "torchx:index:VolcanoTrainingJob", "outputs": {"app_handle": f"pulumi_volcano://torchx/ml:{name}"}}
+            for name in ("eval", "train")]  # fmt: skip
+    file.write_text(checkpoint_text("organization/vision/dev", [*jobs[:1], {**jobs[1], "delete": True}]))
+    assert "app 'ml:eval' not found; nothing to cancel" in say(world, capsys, "cancel", "vision/dev")
+    file.write_text(checkpoint_text("organization/vision/dev", jobs))
+    said = say(world, capsys, "cancel", "dev")
+    assert "'dev' is 2 apps: write pulumi_volcano://torchx/ml:" in said
 
 
 def test_delete_takes_several_handles_and_an_error_of_one_keeps_no_other(
@@ -166,11 +243,6 @@ def test_delete_takes_several_handles_and_an_error_of_one_keeps_no_other(
     lines = capsys.readouterr().err.splitlines()
     ends = [line for line in lines if ": deleted" in line or line.startswith("torchx-pulumi: ")]
     assert [line.startswith("torchx-pulumi: ") for line in ends] == [False, True, False]
-
-
-def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"torchx-pulumi {version('torchx-pulumi')}\n"
 
 
 def test_without_an_engine_the_command_says_so(world: World, capsys: pytest.CaptureFixture[str], submit: Any) -> None:

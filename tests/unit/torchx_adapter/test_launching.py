@@ -17,7 +17,7 @@ from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import status_of
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal, refused_status
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
 
 from .conftest import CONFIG, World, app, role
 
@@ -62,9 +62,12 @@ def test_the_request_is_submitted_as_the_caller_left_it(world: World) -> None:
 def test_the_same_dry_run_scheduled_twice_is_a_value_error(world: World, kind: str) -> None:
     scheduler = world.scheduler(kind)
     info = scheduler.submit_dryrun(app(), CONFIG[kind])
-    scheduler.schedule(info)
-    with pytest.raises(ValueError, match="already exists"):
+    first = scheduler.schedule(info)
+    with pytest.raises(ValueError, match=r"already exists.*Make a new dry run, delete the app first"):
         scheduler.schedule(info)
+    assert scheduler.schedule(scheduler.submit_dryrun(app(), CONFIG[kind])) != first
+    scheduler.delete(first)
+    assert scheduler.schedule(info) == first
 
 
 @pytest.mark.parametrize(("policy", "same"), [("ignore", True), ("replace", False)])
@@ -75,6 +78,21 @@ def test_on_running_change_says_what_becomes_of_the_old_run(world: World, policy
     uid = (world.head(first) or {})["metadata"]["uid"]
     assert scheduler.schedule(info) == first
     assert ((world.head(first) or {})["metadata"]["uid"] == uid) is same
+
+
+def test_a_process_that_cannot_launch_replaces_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), {**CONFIG["volcano"], "on_running_change": "replace"})
+    first = scheduler.schedule(info)
+    before, entries = world.head(first), RunIndex().all()
+
+    def refuse() -> None:
+        raise DeployError("not in this process")
+
+    monkeypatch.setattr(world.driver, "check_process", refuse)
+    with pytest.raises(DeployError, match="not in this process"):
+        scheduler.schedule(info)
+    assert (world.head(first), RunIndex().all()) == (before, entries)
 
 
 def test_an_object_of_somebody_else_is_never_adopted(world: World) -> None:
@@ -154,6 +172,33 @@ def test_what_the_cluster_refuses_is_refused_in_the_dry_run(world: World) -> Non
     with pytest.raises(ValueError, match=r"Invalid job spec.*unknown queue"):
         world.scheduler().submit_dryrun(app(), CONFIG["volcano"])
     world.scheduler().submit_dryrun(app(), {**CONFIG["volcano"], "validate_spec": False})
+
+
+@pytest.mark.parametrize(
+    ("denied", "named"),
+    [
+        (
+            set(),
+            ["namespace: 'ml' is not in the cluster; there are", "queue: 'gold' is not in the cluster; there are test"],
+        ),
+        ({("list", VOLCANO_QUEUE)}, ["namespace: 'ml' is not in the cluster; there are"]),
+        ({("list", VOLCANO_QUEUE), ("get", kinds.NAMESPACE)}, []),
+    ],
+)
+def test_a_refused_dry_run_names_all_that_the_cluster_lacks_and_what_there_is(
+    world: World, monkeypatch: pytest.MonkeyPatch, denied: set[Any], named: list[str]
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise ClusterError('unable to find job queue: queue "gold" not found', reason="Forbidden")
+
+    monkeypatch.setattr(world.cluster, "create", refuse)
+    world.cluster.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    world.cluster.denied.update(denied)
+    with pytest.raises(InvalidJobError) as refused:
+        world.scheduler().submit_dryrun(app(), {"queue": "gold", "namespace": "ml"})
+    *absent, raw = map(str, refused.value.problems)
+    assert [text[: len(start)] for text, start in zip(absent, named, strict=True)] == named
+    assert raw == 'validate_spec: Invalid job spec: unable to find job queue: queue "gold" not found'
 
 
 def test_local_images_are_pushed_under_the_names_of_the_seed(world: World) -> None:

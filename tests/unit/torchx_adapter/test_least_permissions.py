@@ -16,10 +16,11 @@ from torchx_pulumi.schedulers.appwrapper.cluster_checks import of_app_wrapper
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS as VOLCANO
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
-from torchx_pulumi.testing import FakeCluster
+
+from tests.fakes import FakeCluster
+from tests.unit.logs.scripted import FastClock
 
 from .conftest import World
-from .test_shared_look import SPEED, FastClock
 
 KEPT = ("update", VOLCANO_JOB, "status")
 """TorchX's own verb for a cancellation."""
@@ -183,7 +184,7 @@ def test_the_log_of_a_pod_that_may_not_be_listed_is_followed(
     pod["status"]["containerStatuses"] = [{"name": "trainer-0", "state": ended}]
     pod["spec"] = {"nodeName": "n1", "containers": [{"name": "trainer-0"}]}
     world.cluster.put(pod)
-    lines = iter(world.scheduler(kind, clock=FastClock(SPEED)).log_iter(app_id, "trainer", 1, should_tail=True))
+    lines = iter(world.scheduler(kind, clock=FastClock()).log_iter(app_id, "trainer", 1, should_tail=True))
     assert next(lines).split()[-1] == "hello"
     first = world.cluster.get(kinds.POD, entry.namespace, entry.pods["trainer"][0]) or {}
     world.cluster.put({**first, "status": {"phase": "Succeeded"}})

@@ -15,11 +15,13 @@ from torchx_pulumi.kube import kinds
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
+from torchx_pulumi.runs.handle import read_handle
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.storage.owners import this_process
-from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter import compat
+
+from tests.fakes import FakeCluster
 
 from .conftest import World, app, role
 
@@ -80,6 +82,32 @@ def test_describe_of_the_never_heard_of_is_none(world: World, kind: str) -> None
         assert scheduler.exists(app_id) is False
         assert scheduler.describe_native(app_id) is None
     assert world.driver.stacks == {}
+
+
+def test_the_id_in_the_environment_of_a_pod_is_that_of_its_app(
+    world: World, kind: str, submit: Callable[..., str]
+) -> None:
+    scheduler = world.scheduler(kind)
+    app_id = submit(kind)
+    # TorchX has the handle in TORCHX_JOB_ID with `${app_id}`, which is the name alone.
+    name = app_id.partition(":")[2]
+    handle = read_handle(f"pulumi_{kind}://torchx/{name}")
+    assert scheduler.exists(handle.app_id)
+    assert scheduler.describe(handle.app_id).app_id == app_id
+    assert scheduler.describe_native(handle.app_id).request.manifest()["metadata"]["name"] == name
+    scheduler.cancel(handle.app_id)
+    assert scheduler.describe(app_id).state.name == "CANCELLED"
+    scheduler.delete(handle.app_id)
+    assert not scheduler.exists(app_id)
+
+
+def test_a_name_in_two_namespaces_is_asked_about(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit("volcano")
+    name = app_id.partition(":")[2]
+    (known,) = RunIndex().all()
+    RunIndex().add(replace(known, app_id=f"other:{name}"))
+    with pytest.raises(InvalidJobError, match=f"2 namespaces: default:{name}, other:{name}; write one of them"):
+        world.scheduler("volcano").describe(name)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import copy
 import dataclasses
 import json
 import pickle
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,9 +18,9 @@ from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, SIGS_POD_GROUP, X_K8S_POD_GROUP
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi.torchx_adapter.api_object import ApiObject
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
+
+from tests.fakes import FakeCluster
 
 from .conftest import CONFIG, World, app, role
 
@@ -41,9 +40,6 @@ def test_a_request_has_the_fields_of_torchx_and_no_more(world: World, kind: str)
     shown = json.loads(json.dumps(dataclasses.asdict(info.request), default=str))
     assert list(shown) == ["images_to_push", "resource"]
     assert shown["resource"] == yaml.safe_load(str(info)) == info.request.resource
-    # Both ways of PyYAML write plain values.
-    assert yaml.safe_load(yaml.safe_dump(info.request.resource)) == info.request.resource
-    assert yaml.safe_load(yaml.dump(info.request.resource)) == info.request.resource
 
 
 @pytest.mark.parametrize("through", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
@@ -63,7 +59,7 @@ def test_a_request_is_submitted_without_its_dry_run(world: World, kind: str, thr
 
 @pytest.mark.parametrize("request_", [None, {}, PulumiJob(images_to_push={}, resource={"kind": "Job"})])
 def test_what_is_of_no_dry_run_is_refused(world: World, request_: Any) -> None:
-    with pytest.raises(InvalidJobError, match="of no dry run"):
+    with pytest.raises(InvalidJobError, match="not a result of submit_dryrun"):
         world.scheduler().schedule(specs.AppDryRunInfo(request_, repr))
 
 
@@ -77,26 +73,17 @@ def test_a_resource_that_is_no_object_is_refused(world: World, resource: Any) ->
 
 
 class HookedRole(specs.Role):  # type: ignore[misc]
-    """A role whose hook works on the request as on TorchX's."""
+    """A role whose hook changes the pods of the request."""
 
     def pre_proc(self, scheduler: str, dryrun_info: Any) -> Any:
         for pod in pods_of(dryrun_info.request.resource):
-            assert pod.spec.node_selector in (None, {})
-            assert pod.spec.restart_policy == pod["spec"]["restartPolicy"]
-            pod.spec.node_selector = {"pool": scheduler}
-            pod.spec.host_ipc = True
-            container = pod.spec.containers[0]
-            container.env.append(client.V1EnvVar(name="HOOKED", value="1"))
-            container.env.append({"name": "PLAIN", "value": "2"})
-            assert container.env[-1].name == "PLAIN"
-            container.image_pull_policy = None
-            pod.spec.affinity = {"nodeAffinity": {}}
-            pod.spec.affinity.node_affinity.preferred = []
-            pod.metadata.labels["team"] = "a"
+            pod["spec"]["nodeSelector"] = {"pool": scheduler}
+            env = pod["spec"]["containers"][0]["env"]
+            env += [client.V1EnvVar(name="HOOKED", value="1"), {"name": "PLAIN", "value": "2"}]
         return dryrun_info
 
 
-def test_hooks_reach_pods_by_the_attributes_of_the_official_client(world: World, kind: str) -> None:
+def test_hooks_reach_pods_by_their_keys(world: World, kind: str) -> None:
     scheduler = world.scheduler(kind)
     hooked = HookedRole(**{item.name: getattr(role(), item.name) for item in dataclasses.fields(role())})
     app_id = scheduler.submit(app(hooked), CONFIG[kind])
@@ -105,13 +92,10 @@ def test_hooks_reach_pods_by_the_attributes_of_the_official_client(world: World,
     for pod in pods_of(head):
         assert type(pod) is dict
         assert pod["spec"]["nodeSelector"] == {"pool": f"pulumi_{kind}"}
-        assert pod["spec"]["hostIPC"] is True
-        assert pod["spec"]["affinity"] == {"nodeAffinity": {"preferred": []}}
         assert pod["spec"]["containers"][0]["env"][-2:] == [
             {"name": "HOOKED", "value": "1"},
             {"name": "PLAIN", "value": "2"},
         ]
-        assert "imagePullPolicy" not in pod["spec"]["containers"][0]
 
 
 def test_models_of_the_official_client_are_printed_and_submitted(world: World) -> None:
@@ -133,42 +117,6 @@ def test_models_of_the_official_client_are_printed_and_submitted(world: World) -
     assert head is not None
     assert head["spec"]["tasks"][0]["template"] == wanted
     assert info.request.resource["spec"]["tasks"][0]["template"] is pod
-
-
-def models_of_a_pod() -> Iterator[Any]:
-    seen, todo = set(), ["V1PodTemplateSpec", "V1Pod", "V1Service"]
-    while todo:
-        name = todo.pop()
-        kind = getattr(client, name, None)
-        if kind is None or name in seen or not hasattr(kind, "attribute_map"):
-            continue
-        seen.add(name)
-        yield kind
-        todo += [word for text in kind.openapi_types.values() for word in re.findall(r"\w+", text)]
-
-
-def test_attributes_are_those_of_the_official_client() -> None:
-    found = {
-        (attribute, field)
-        for kind in models_of_a_pod()
-        for attribute, field in kind.attribute_map.items()
-        if getattr(ApiObject({field: 1}), attribute) != 1
-    }
-    # Methods of a mapping.
-    assert {field for _, field in found} <= {"items", "keys", "values"}
-
-
-def test_an_object_is_a_mapping_whose_unset_attributes_are_none() -> None:
-    pod = ApiObject({"spec": {"hostIP": "a"}, "items": 1})
-    assert (pod.spec.host_ip, pod.spec.host_pid, pod["items"]) == ("a", None, 1)
-    held = pod.spec
-    held.volumes = []
-    held.volumes.append({"emptyDir": {"sizeLimit": "1Gi"}})
-    assert pod.spec.volumes[0].empty_dir.size_limit == "1Gi"
-    assert held is pod.spec
-    with pytest.raises(AttributeError):
-        _ = pod._private
-    assert copy.deepcopy(pod) == pod
 
 
 class Serving(FakeCluster):

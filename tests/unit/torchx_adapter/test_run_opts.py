@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from torchx.specs import InvalidRunConfigException
 from torchx_pulumi.model.options import rows_of
+from torchx_pulumi.planning.typed_reader import camel_case
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi.torchx_adapter.run_opts import (
@@ -113,11 +114,66 @@ def test_words_of_the_command_line_get_their_types() -> None:
     assert options.cfg_from_str("labels=a=1;queue=q") == {"labels": {"a": "1"}, "queue": "q"}
     assert options.cfg_from_str("queue=q,buildArgs=A=x:y") == {"queue": "q", "build_args": {"A": "x:y"}}
     assert options.cfg_from_str("") == {}
-    with pytest.raises(InvalidRunConfigException, match="write name=value"):
-        options.cfg_from_str("queue=a=b")
+    for wrong in ("queue", "=a", "a;b", ",queue"):
+        with pytest.raises(InvalidRunConfigException, match="write name=value"):
+            options.cfg_from_str(wrong)
     for wrong in ("qeue=a", "labels=a=1,qeue=2", "efa_device_count=some", "quiet=perhaps", "labels=a"):
         with pytest.raises(InvalidRunConfigException, match=wrong.split(",")[-1].partition("=")[0]):
             options.cfg_from_str(wrong)
+
+
+LINK = "https://g.example.com/d?app={name}&from=now"
+PLUGINS = '{"svc":["--publish-not-ready-addresses=true"],"env":[]}'
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("{first},ui_url={link}", LINK),
+        ("ui_url={link},{first}", LINK),
+        ("ui_url='https://g/d?a=1,namespace=2',{first}", "https://g/d?a=1,namespace=2"),
+        ('ui_url="https://g/d?a=1,b",{first}', "https://g/d?a=1,b"),
+        ("ui_url=https://g/d?a=1,{first},", "https://g/d?a=1"),
+        ("ui_url='',{first}", ""),
+        ("ui_url={plugins},{first}", PLUGINS),
+    ],
+)
+def test_a_value_may_have_equals_signs(kind: str, words: str, read: str) -> None:
+    first = "queue=default" if kind == "volcano" else "network=net"
+    name, _, value = first.partition("=")
+    words = words.format(first=first, link=LINK, plugins=PLUGINS)
+    assert run_options(kind).cfg_from_str(words) == {name: value, "ui_url": read}
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("{name}=", ["run option `{name}` has no value", '{name}=""']),
+        ("{name}=,", ["run option `{name}` has no value"]),
+        ("{name}=,kube_context=prod", ["run option `{name}` has no value"]),
+        ("kube_context=prod,{name}=", ["run option `{name}` has no value"]),
+        (
+            "kube_context=prod,{name}",
+            ["run option `kube_context` has the name of another one, `{name}`", "{name}=VALUE"],
+        ),
+        ("kube_context=prod,{name},quiet", ["`kube_context`", "`{name}`, `quiet`"]),
+        ("kube_context=prod,{name},quiet=true", ["`kube_context`", "`{name}`"]),
+        ("kube_context=prod {name}=x", ["`kube_context`", "`{name}`", "after a comma"]),
+    ],
+)
+def test_an_option_without_a_value_changes_no_other_option(kind: str, words: str, parts: list[str]) -> None:
+    options = run_options(kind)
+    for name in sorted(dict(options).keys() - {"kube_context", "quiet"}):
+        for spelling in (name, camel_case(name)):
+            with pytest.raises(InvalidRunConfigException) as caught:
+                options.cfg_from_str(words.format(name=spelling))
+            for part in parts:
+                assert part.format(name=spelling) in str(caught.value)
+
+
+def test_an_unknown_name_after_a_link_says_that_quotes_keep_it_in_the_value(kind: str) -> None:
+    with pytest.raises(InvalidRunConfigException, match="belongs to the value of `ui_url`, put that value in quotes"):
+        run_options(kind).cfg_from_str("ui_url=https://g/d?a=1,b=2")
 
 
 def test_resolved_options_resolve_to_themselves(kind: str) -> None:

@@ -6,7 +6,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -14,32 +13,14 @@ from torchx.runner import Runner
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi.testing.fake_driver import FakeDriver
 
-from tests.unit.logs.scripted import FakeClock
+from tests.fakes import FakeCluster, FakeDriver
+from tests.unit.logs.scripted import SPEED, FakeClock, FastClock
 
 from .conftest import World, app, role
 from .test_reading import pod
 
 REPLICAS = 64
-SPEED = 8
-
-
-class FastClock:
-    """A clock that runs faster than the machine's, for as many threads as there are."""
-
-    def now(self) -> datetime:
-        return datetime.now(timezone.utc)
-
-    def __init__(self, speed: float = SPEED) -> None:
-        self._speed = speed
-
-    def monotonic(self) -> float:
-        return time.monotonic() * self._speed
-
-    def wait(self, seconds: float, stop: threading.Event) -> None:
-        stop.wait(seconds / self._speed)
 
 
 class CountingCluster(FakeCluster):
@@ -112,10 +93,10 @@ def test_following_all_replicas_of_a_waiting_gang_makes_two_requests_a_second_at
     threads = [threading.Thread(target=follow, args=(index,), daemon=True) for index in range(REPLICAS)]
     for thread in threads:
         thread.start()
-    while gang.passed() < 20:
+    while gang.passed() < 12:
         time.sleep(0.05)
     asked, passed = len(gang.cluster.asked), gang.passed()
-    assert 10 <= asked <= 2 * passed
+    assert 6 <= asked <= 2 * passed
     gang.end()
     for thread in threads:
         thread.join(30)
@@ -128,7 +109,7 @@ def test_polling_the_state_of_a_waiting_gang_makes_two_requests_a_second_at_most
     world: World, submit: Callable[..., str]
 ) -> None:
     gang = Gang(world, submit)
-    while gang.passed() < 12:
+    while gang.passed() < 8:
         status = gang.runner.status(gang.handle)
         assert status is not None
         assert str(status.state) == "PENDING"

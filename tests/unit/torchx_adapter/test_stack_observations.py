@@ -75,7 +75,7 @@ def seen_by_another(world: World, app_id: str, state: str, reason: str, **change
 
 
 def requested_in(world: World) -> Any:
-    """Return what the only stack says that was requested."""
+    """Return the request that the only stack notes."""
     (stack,) = world.driver.stacks.values()
     return stack.outputs["torchx"].get("requested")
 
@@ -400,7 +400,7 @@ def test_a_cancellation_that_was_overtaken_before_it_was_written_is_dropped_with
     world.driver.record(entry, StackChange(uid=entry.uid or "", request=other))
     with caplog.at_level(logging.WARNING):
         assert str(world.scheduler("mcad").describe(unwritten).state) == "UNKNOWN"
-    assert "is not written any more; its stack says: resumed at 2026-01-01T00:00:00Z" in caplog.text
+    assert "is not written any more; its stack says: asked to run again at 2026-01-01T00:00:00Z" in caplog.text
     (entry,) = RunIndex().all()
     assert (entry.requested, entry.request_written) == (other, True)
     caplog.clear()
@@ -421,7 +421,7 @@ def test_a_resume_takes_the_cancellation_back(world: World, submit: Callable[...
     scheduler.resume(app_id)
     resumed = in_stack(world)
     assert (resumed["state"], resumed["reason"]) == ("PENDING", "Restarting")
-    assert resumed["message"].startswith("resumed at 2026-01-01T00:0")
+    assert resumed["message"].startswith("asked to run again at 2026-01-01T00:0")
     assert (requested_in(world)["action"], requested_in(world)["counter"]) == ("resume", 2)
     at[0] += timedelta(minutes=1)
     world.phase(app_id, "Running", retryCount=1)

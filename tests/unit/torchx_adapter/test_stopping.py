@@ -15,7 +15,7 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JO
 from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.torchx_adapter import lookup
 
-from .conftest import World
+from .conftest import World, app, role
 
 
 def test_cancel_of_volcano_keeps_the_object_and_the_stack(world: World, submit: Callable[..., str]) -> None:
@@ -125,6 +125,17 @@ def test_cancel_of_the_never_heard_of_does_nothing(world: World, kind: str) -> N
     world.scheduler(kind).delete("default:none")
 
 
+def test_delete_needs_none_of_the_permissions_that_a_refused_cancel_names(
+    world: World, submit: Callable[..., str]
+) -> None:
+    app_id = submit()
+    world.cluster.denied.update(ORDERS)
+    with pytest.raises(ClusterError, match="`torchx-pulumi delete` needs none of them"):
+        world.scheduler().cancel(app_id)
+    world.scheduler().delete(app_id)
+    assert RunIndex().find(app_id, "volcano") is None
+
+
 def test_resume_lets_an_aborted_job_run_again(world: World, submit: Callable[..., str]) -> None:
     app_id = submit()
     scheduler = world.scheduler()
@@ -137,6 +148,27 @@ def test_resume_lets_an_aborted_job_run_again(world: World, submit: Callable[...
     assert entry is not None
     assert entry.requested is not None
     assert (entry.requested.action, entry.requested.counter) == (RequestedAction.RESUME, 2)
+
+
+def test_a_resume_that_would_end_the_job_is_refused_and_changes_nothing(
+    world: World, submit: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    app_id = submit(given=app(role(max_retries=3)))
+    handle = f"pulumi_volcano://torchx/{app_id}"
+    for left in (1, 0):
+        assert world.command(["cancel", handle]) == 0
+        assert world.command(["resume", handle]) == 0
+        said = capsys.readouterr().err
+        assert f"counts this resume as a retry; left for failures and further resumes: {left}" in said
+        assert f"{app_id}: asked to run again" in said
+    world.command(["cancel", handle])
+    before = world.head(app_id)
+    assert world.command(["resume", handle]) != 0
+    said = capsys.readouterr().err
+    assert "volcano counts a resume as a retry, none is left" in said
+    assert "Launch it again, with a higher max_retries" in said
+    assert world.head(app_id) == before
+    assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
 
 
 def test_a_job_that_is_being_aborted_is_not_asked_twice_and_can_be_resumed(

@@ -16,9 +16,10 @@ from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.waiting import GONE_S, REFUSED_S, UNREACHABLE_S
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot
 from torchx_pulumi.torchx_adapter.polling import PollLimits
+
+from tests.fakes import FakeDriver
 
 from .conftest import World
 

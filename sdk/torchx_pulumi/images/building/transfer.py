@@ -60,7 +60,7 @@ def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retri
 
 
 def _refuse_uncovered(found: DaemonJson | None, base: Base) -> None:
-    """Refuse a base whose ONBUILD instructions make something else for each name of it, if its tag is for all names."""
+    """Refuse ONBUILD that uses the base's name: one tag would stand for different images."""
     if not base.uses_role_image and uses_role_image((found or {}).get("Config")):
         raise ImageError(
             f"base image {base.image!r}: its ONBUILD instructions use IMAGE, the name of the role's image, which was "

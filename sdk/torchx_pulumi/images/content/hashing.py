@@ -54,14 +54,10 @@ def write_cache(file: Path, content: Iterable[bytes]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with replacing(file, mode=0o600) as opened:
             opened.writelines(content)
-    remove_old(file.parent, _KEPT_S)
-
-
-def remove_old(folder: Path, kept_s: float) -> None:
-    """Remove the files of a folder that were not written for some seconds. Other threads and processes may as well."""
-    for old in folder.glob("*.json"):
+    for old in file.parent.glob("*.json"):
+        # Other threads and processes may remove it as well.
         with contextlib.suppress(OSError):
-            if old.stat().st_mtime < time.time() - kept_s:
+            if old.stat().st_mtime < time.time() - _KEPT_S:
                 old.unlink()
 
 

@@ -42,7 +42,8 @@ class _Pattern(NamedTuple):
     """Whether the line began with `!`."""
     matches: Match
     names: Sequence[tuple[Match, Match]]
-    """Matches of each prefix up to a `/` whose last part is more than wildcards, and of that part."""
+    """For each prefix up to a `/` whose last part has letters, the match of the prefix and of that part: of `*/cache/*`
+    `*/cache` and `cache`."""
 
 
 def _pattern(line: str) -> _Pattern:

@@ -20,8 +20,6 @@ from torchx_pulumi.images.content.ignore import (
 )
 from torchx_pulumi.model.errors import ImageError
 
-IGNORE_RULES: Final = ("docker", "torchx")
-"""Values of the option `ignore_rules`."""
 MOST_NAMED: Final = 20
 """Files that a message lists. It counts the others."""
 
@@ -58,8 +56,6 @@ def read_tree(
     Raises:
         ImageError: Files are missing, unreadable, or not supported by images. The message lists all of them.
     """
-    if ignore_rules not in IGNORE_RULES:
-        raise ImageError(f"ignore_rules is {ignore_rules!r}, must be {' or '.join(map(repr, IGNORE_RULES))}")
     places = {workspace: ""} if isinstance(workspace, str) else dict(workspace)
     if not places or not all(places):
         raise ImageError("workspace is empty; name a folder, or give no workspace to run the image as it is")

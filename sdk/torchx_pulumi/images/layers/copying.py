@@ -172,7 +172,7 @@ class _Source:
 
 
 def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Member], list[Entry]]:
-    """Return what a copy adds to the image in the order of the archive, and the sources that are files.
+    """Return the entries that a copy adds to the image, in the order of the archive, and the sources that are files.
 
     The known paths are extended.
 

@@ -40,12 +40,9 @@ class Layer:
     size: int
     """Bytes of the gzip stream."""
 
-    def read(self, offset: int = 0) -> Iterator[bytes]:
-        """Yield the gzip stream from an offset. All files are read, so that every change of them is noticed."""
-        for _, piece in _gzip(self.members):
-            if offset < len(piece):
-                yield piece[offset:]
-            offset = max(0, offset - len(piece))
+    def read(self) -> Iterator[bytes]:
+        """Return the pieces of the gzip stream. A file that changed since it was hashed is an error."""
+        return (piece for _, piece in _gzip(self.members))
 
 
 def known_layer(members: Sequence[Member], word: str) -> Layer | None:
@@ -84,7 +81,7 @@ def make_layer(members: Sequence[Member], word: str) -> Layer:
 
 
 def _check(facts: Sequence[object]) -> str:
-    """Return what tells a damaged cache: with a wrong digest, every push would be refused."""
+    """Return a digest of the cache entry: with a wrong one, every push would be refused."""
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 

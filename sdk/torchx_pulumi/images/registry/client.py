@@ -46,7 +46,6 @@ ACCEPTED: Final = ", ".join((OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIF
 LARGEST_MANIFEST: Final = 4 << 20
 LARGEST_READ: Final = 16 << 20
 """Bytes of the largest blob that is read as a whole."""
-CHUNK: Final = 16 << 20
 _AT_ONCE: Final = 8
 """Connections to one host that are kept open."""
 _REDIRECTS: Final = 5
@@ -69,7 +68,6 @@ class RegistryClient:
         tries: int = 5,
         first_wait_s: float = 0.5,
         pause: Callable[[float], None] = time.sleep,
-        chunk: int = CHUNK,
     ) -> None:
         """Make a client. No request is sent.
 
@@ -78,10 +76,8 @@ class RegistryClient:
             first_wait_s: Seconds after the first attempt; each wait is twice the previous one, at most 30 s.
                 `Retry-After` takes precedence.
             pause: Waits for a number of seconds.
-            chunk: Bytes of a chunk of an upload, and of the largest blob that is sent as a whole.
         """
         self.retries = Retries(tries=tries, first_wait_s=first_wait_s, pause=pause)
-        self.chunk = chunk
         self._guard = threading.Lock()
         self._managers: dict[tuple[Any, ...], Any] = {}
         """Pools by proxy and certificates."""

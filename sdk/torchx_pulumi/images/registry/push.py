@@ -19,6 +19,8 @@ from torchx_pulumi.model.text import megabytes
 
 AT_ONCE: Final = 4
 """Blobs that are sent at the same time."""
+_HUGE: Final = 1_000_000_000
+"""Bytes of copied layers of a base from which a push advises to have the base in the registry."""
 _EVERY_S: Final = 1.0
 """Seconds between two lines of progress."""
 _AGAIN_S: Final = (0.5, 1.0)
@@ -31,7 +33,7 @@ def push_image(
     """Push the blobs of an image that a repository lacks, then its manifest.
 
     Layers of the base are mounted from its repository if it is in the same registry, otherwise copied as a stream.
-    An interrupted upload of more than 16 MiB continues if the registry allows it.
+    A blob whose upload breaks is sent again from its beginning.
 
     Args:
         client: Sends the requests.
@@ -115,6 +117,7 @@ class _Blobs:
         self._sent: dict[str, int] = {}
         """Blob to the number of its bytes that were sent."""
         self._done: set[str] = set()
+        self._is_advised = False
 
     def push(self) -> None:
         """Push all blobs, several at the same time.
@@ -153,11 +156,35 @@ class _Blobs:
 
         on_wait.set(waits)
         source = self._source if isinstance(blob, RemoteBlob) else None
-        Upload(self._client, self._target, blob, sent, source).run()
+        try:
+            Upload(self._client, self._target, blob, sent, source).run()
+        except ImageError as error:
+            if isinstance(blob, RemoteBlob) and (advice := self._advice()):
+                raise ImageError(f"{error}. {advice}", retryable=error.retryable) from error
+            raise
         with self._guard:
             self._done.add(blob.digest)
 
+    def _advice(self) -> str | None:
+        """Return how to do without the copy of a huge base from another registry; None: none was begun."""
+        with self._guard:
+            begun = [self._blobs[digest] for digest in self._sent]
+        copied = [
+            blob for blob in begun if isinstance(blob, RemoteBlob) and blob.repository.registry != self._target.registry
+        ]
+        count = sum(blob.size for blob in copied)
+        if count < _HUGE:
+            return None
+        return (
+            f"{megabytes(count)} of the base are copied from {copied[0].repository.name}, each layer in one request. "
+            f"Copy the base to {self._target.registry} once and name that copy as the base: its layers are then "
+            "mounted, not sent"
+        )
+
     def _say(self) -> None:
+        if not self._is_advised and (advice := self._advice()):
+            self._is_advised = True
+            self._progress(f"pushing, {advice}")
         with self._guard:
             # What was there or was mounted is not sent.
             sizes = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import Problem
-from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi.model.job_spec import EXTRAS_KEY, OVERLAY_KEY, JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.checks.values import (
     MAX_INT32,
@@ -52,6 +52,16 @@ _POD_FIELDS = (
 _TOLERATION_KEYS = ("key", "operator", "value", "effect", "tolerationSeconds")
 
 _SECRET_KEY_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+
+
+def misplaced_metadata(job: JobSpec) -> list[str]:
+    """Return a warning for each key of the app's metadata that is read in the metadata of roles only."""
+    return [
+        f"metadata[{key!r}] of the app has no effect: {what} belongs to a role. Put it into metadata[{key!r}] of each "
+        "role, in an app file or a component of your own; TorchX's `--metadata` sets the metadata of the app"
+        for key, what in ((OVERLAY_KEY, "a pod overlay"), (EXTRAS_KEY, "this setting"))
+        if key in job.metadata
+    ]
 
 
 def check_job_rules(job: JobSpec) -> Iterator[Problem]:

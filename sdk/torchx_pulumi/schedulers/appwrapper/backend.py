@@ -33,7 +33,8 @@ from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADO
 from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
 from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
-from torchx_pulumi.schedulers.appwrapper.wrapped import hosts_env, pod_group_name, pod_name
+from torchx_pulumi.schedulers.appwrapper.wrapped import hosts_env, pod_group_name, pod_name, rank0_variable
+from torchx_pulumi.schedulers.diagnosis.evidence import LOST_POD_ADVICE
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 
 
@@ -45,6 +46,7 @@ def _variant(
     *,
     cancelled_phases: frozenset[str],
     ends_by_pods: bool,
+    lost_pod_advice: str = LOST_POD_ADVICE,
 ) -> Variant:
     """Make a variant. An AppWrapper passes no change of its kept fields on to its pods."""
     return Variant(
@@ -56,7 +58,9 @@ def _variant(
         read=read_status,
         describe=describe_mcad,
         replica_messages=REPLICA_MESSAGES,
+        lost_pod_advice=lost_pod_advice,
         diagnose=diagnose_mcad,
+        more_env=rank0_variable,
         pod_name=pod_name,
         service=lambda plan: plan.job_name,
         pod_groups=lambda plan, roles, _uid: (
@@ -91,6 +95,8 @@ V1BETA2 = _variant(
     # Cancelling deletes the AppWrapper, and never suspends it.
     cancelled_phases=frozenset(),
     ends_by_pods=False,
+    lost_pod_advice="launch again: max_retries of an AppWrapper v1beta2 does not cover a deleted pod, that of "
+    "api_version v1beta1 and of Volcano does",
 )
 
 BACKEND = SchedulerBackend(
@@ -104,6 +110,8 @@ BACKEND = SchedulerBackend(
         "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",
         "layout": "is an option of Volcano, an AppWrapper has one pod per replica; remove it",
         "network_topology": "is an option of Volcano, MCAD places pods one by one; remove it",
+        "success_roles": "is an option of Volcano, an AppWrapper ends when all its pods have; remove it",
+        "start_after": "is an option of Volcano, an AppWrapper makes all its pods at once; remove it",
         "plugins": "is an option of Volcano, MCAD has no plugins; remove it",
         "ttl_seconds_after_finished": "is an option of Volcano, MCAD keeps what has finished; remove it",
         "scheduler_name": "is an option of Volcano; use coscheduler_name",
@@ -115,7 +123,7 @@ BACKEND = SchedulerBackend(
     check_options=check_mcad_options,
     check_launch=check_mcad_launch,
     check_size=check_size,
-    warnings=mcad_warnings,
+    warnings=lambda spec, options, _tasks: mcad_warnings(spec, options),
     rank0_env=hosts_env,
     diagnose_refusal=diagnose_refusal,
     kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),

@@ -100,6 +100,12 @@ def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
             f"that has ended stays Running; its status here counts, and says FAILED (RetriesExhausted) past {least}. "
             f"Delete the job then"
         )
+    if least and options.api_version == AppWrapperVersion.V1BETA2:
+        said.append(
+            f"max_retries {least}: the AppWrapper operator starts a job again if a pod fails. If a pod is deleted, as "
+            f"by a drain, a preemption or the loss of its node, the job fails without a retry, and its other pods run "
+            f"on for 10 minutes. MCAD (api_version v1beta1) and the scheduler volcano start it again then, too"
+        )
     if len(set(retries.values())) > 1:
         listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
         said.append(

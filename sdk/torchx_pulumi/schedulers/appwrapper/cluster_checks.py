@@ -58,7 +58,7 @@ def permissions(cluster: Reader) -> Sequence[Permission]:
 
 
 def absent(cluster: Reader, options: MCADOptions) -> list[Problem]:
-    """Return what the cluster lacks for the scheduler; empty if a job can be created."""
+    """Return the parts of the scheduler that the cluster lacks; empty if a job can be created."""
     problems: list[Problem] = []
     kind = next(kind for kind, (api, _) in CONTROLLERS.items() if options.api_version == api)
     if not cluster.serves(kind):

@@ -21,6 +21,7 @@ from torchx_pulumi.schedulers.diagnosis.evidence import (
 )
 from torchx_pulumi.schedulers.diagnosis.placement import diagnose_gang, diagnose_placement, request_of, vagueness
 from torchx_pulumi.schedulers.diagnosis.pods import explain_replicas
+from torchx_pulumi.schedulers.diagnosis.ranking import diagnose_status
 
 MAX_STATEMENTS: Final = 4
 """Reasons for waiting that a message lists at most."""
@@ -63,7 +64,7 @@ def diagnose_refusal(message: str) -> Diagnosis | None:
 
 
 def describe_mcad(evidence: Evidence) -> str | None:
-    """Return what an AppWrapper says about itself in one line, or None if it is only the reason."""
+    """Return an AppWrapper's message about itself in one line, or None if it is only the reason."""
     status, job_object = evidence.status, evidence.job_object
     if job_object is None:
         return None
@@ -85,7 +86,19 @@ def describe_mcad(evidence: Evidence) -> str | None:
     return "the AppWrapper was deleted" if status.state is JobState.CANCELLED else None
 
 
+def lost_replicas(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus]) -> list[ReplicaStatus]:
+    """Return the replicas whose pods were deleted, which ended the AppWrapper; empty if it ended otherwise.
+
+    Later its controller deletes the other pods as well, and these replicas are not known any more.
+    """
+    gone = [replica for replica in replicas if replica.reason in (Reason.POD_GONE, Reason.STOPPING)]
+    return gone if 0 < len(gone) <= wrapper.lost else []
+
+
 def _failure(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus]) -> str:
+    if lost := lost_replicas(wrapper, replicas):
+        pods = listed([replica.pod or "?" for replica in lost], MAX_NEIGHBOURS)
+        return f"{pods} {'was' if len(lost) == 1 else 'were'} deleted before the end of the job; {wrapper.said}"
     failed = [replica for replica in replicas if replica.state is JobState.FAILED]
     if failed:
         return explain_replicas(failed, replicas)
@@ -107,7 +120,7 @@ def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str:
     if wrapper.phase == "Suspended":
         queue = kueue_queue(evidence.job_object)
         start = "suspended; set suspend to false to run it" if wrapper.reason is Reason.SUSPENDED else "about to start"
-        own = f"waiting for Kueue's queue {queue!r} to admit the job" if queue is not None else start
+        own = f"waiting for Kueue's LocalQueue {queue!r} to admit the job" if queue is not None else start
     replicas = evidence.status.replicas
     if evidence.status.reason is Reason.STARTING:
         # MCAD looks every 5 s: its phase may be older than its pods.
@@ -129,7 +142,7 @@ def find_waits(
     pod_groups: Sequence[Observed],
     events: Sequence[Observed],
 ) -> list[tuple[Reason, str]]:
-    """Return what a job waits for by all of its objects, the most specific first.
+    """Return the reasons of a wait from all objects of a job, the most specific first.
 
     A warning of an unknown kind has the reason `otherwise`.
     """
@@ -196,8 +209,11 @@ def _age(event: Observed) -> str:
 
 
 def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Yield why an AppWrapper waits, without the problems of its pods."""
+    """Yield why an AppWrapper waits, or that a deleted pod ended it, without the problems of its pods."""
     job_object, status = evidence.job_object, evidence.status
+    if status.state is JobState.FAILED and status.reason is Reason.POD_GONE and (lost := diagnose_status(evidence)):
+        # Before the failures of other pods, which miss it.
+        yield lost
     if job_object is None or status.state not in WAITING:
         return
     if status.phase is None:
@@ -217,7 +233,7 @@ def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
 
 
 def _place_in_queue(evidence: Evidence, job_object: Observed) -> Diagnosis:
-    """Return the place of an AppWrapper in MCAD's queue, and the AppWrappers before it."""
+    """Return the place of an AppWrapper in MCAD's line, and the AppWrappers before it."""
     others = [one for one in evidence.neighbours if key_of(one) != key_of(job_object) and not is_being_deleted(one)]
     queued = [one for one in others if text_at(one, "status", "state") in ("Pending", None)]
     before = sorted((one for one in queued if _order(one) < _order(job_object)), key=_order)

@@ -27,6 +27,7 @@ from torchx_pulumi.schedulers.pods.observe import (
     list_everywhere,
     list_nodes,
     list_pods,
+    object_names,
     read_if,
     with_last_lines,
 )
@@ -73,7 +74,9 @@ def observe_app_wrapper(kind: Kind) -> Observe:
             return observed
         groups, events = run_concurrently(
             lambda: tuple(_pod_groups_in(cluster, namespace, wrapped)),
-            lambda: events_of(cluster, namespace, {name, *(text_at(one, "metadata", "name") for one in wrapped)}),
+            lambda: events_of(
+                cluster, namespace, object_names(observed) | {text_at(one, "metadata", "name") for one in wrapped}
+            ),
         )
         observed = replace(observed, pod_groups=groups, events=events)
         return _explain_wait(cluster, kind, namespace, observed, read_status(observed))
@@ -94,7 +97,7 @@ def _pod_groups_in(cluster: PodReader, namespace: str, wrapped: Sequence[Observe
 
 def read_status(observed: ObservedObjects) -> JobStatus:
     """Read the status of an AppWrapper and its pods."""
-    return read_mcad(observed.job_object, observed.pods, observed.pod_groups, observed.events)
+    return read_mcad(observed.job_object, observed.pods, observed.pod_groups, observed.events, at=observed.at)
 
 
 def _explain_wait(

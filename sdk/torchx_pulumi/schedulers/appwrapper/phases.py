@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,6 +66,8 @@ class AppWrapper:
     """How often it was started again."""
     limit: int
     """How often it may be started again."""
+    lost: int = 0
+    """Number of its objects whose deletion ended it, whatever its limit is."""
     admitted: bool | None
     """Whether it may create its pods, if known."""
     waits: tuple[tuple[Reason, str], ...]
@@ -169,10 +172,24 @@ def _read_v1beta2(observed: Observed) -> AppWrapper:
         counts={},
         restarts=max(number_at(status, "resettingCount") or 0, 0),
         limit=OPERATOR_RETRY_LIMIT if limit is None else max(limit, 0),
+        lost=_lost(conditions.get("Unhealthy", {})) if state is JobState.FAILED else 0,
         admitted=None if phase is None else quota == "True" or phase not in ("Suspended", "Suspending"),
         waits=tuple(wait for wait in waits if wait[1]),
         changed_at=_time_of(_last_condition(status, "lastTransitionTime"), "lastTransitionTime"),
     )
+
+
+def _lost(unhealthy: Observed) -> int:
+    """Return how many objects the operator missed.
+
+    >>> message = "Only found 2 deployed components, but was expecting 3"
+    >>> _lost({"status": "True", "reason": "MissingComponent", "message": message})
+    1
+    """
+    if (text_at(unhealthy, "status"), text_at(unhealthy, "reason")) != ("True", "MissingComponent"):
+        return 0
+    counts = re.findall(r"\b\d{1,9}\b", text_at(unhealthy, "message") or "")
+    return max(int(counts[1]) - int(counts[0]), 1) if len(counts) == 2 else 1
 
 
 def kueue_queue(observed: Observed | None) -> str | None:

@@ -10,6 +10,8 @@ PodGroups, events. Messages are in `appwrapper.diagnosis`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
 
 from torchx_pulumi.model.object_fields import is_being_deleted, mapping_at, text_at, time_at
 from torchx_pulumi.model.options import Observed
@@ -18,13 +20,16 @@ from torchx_pulumi.schedulers.appwrapper.diagnosis import (
     BEFORE_PLACEMENT,
     all_placed,
     find_waits,
+    lost_replicas,
     placed_pods,
 )
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, read_app_wrapper
+from torchx_pulumi.schedulers.diagnosis.pods import removed_by
 from torchx_pulumi.schedulers.pods.status import (
     Outcome,
     finished_at,
     group_pods,
+    has_been_over,
     job_conditions,
     read_roles,
     started_at,
@@ -32,12 +37,17 @@ from torchx_pulumi.schedulers.pods.status import (
     without_pod,
 )
 
+DELETIONS: Final = (Reason.EVICTED, Reason.PREEMPTED, Reason.NODE_LOST)
+"""Why pods are deleted, other than by a user."""
+
 
 def read_mcad(
     app_wrapper: Observed | None,
     pods: Iterable[Observed] | None = (),
     pod_groups: Iterable[Observed] = (),
     events: Iterable[Observed] = (),
+    *,
+    at: datetime | None = None,
 ) -> JobStatus:
     """Return the status of an AppWrapper, v1beta1 (MCAD) or v1beta2 (its successor), without messages.
 
@@ -46,6 +56,7 @@ def read_mcad(
         pods: Its observed pods. None: pods may not be read, and v1beta1 shows no end.
         pod_groups: Its observed PodGroups.
         events: Observed events of all these objects.
+        at: When all this was read, aware. None: unknown.
     """
     if app_wrapper is None:
         return JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND)
@@ -54,6 +65,13 @@ def read_mcad(
     replicas = [replica for role in _read_roles(wrapper, found, wrapper.state) for replica in role.replicas]
     going = is_being_deleted(app_wrapper)
     state, reason = _read_outcome(wrapper, replicas, None if pods is None else len(found), going=going)
+    if not going and state is JobState.RUNNING and has_been_over(replicas, found, at):
+        # Its controller does not look at it. What failed pods mean, only it can say.
+        outcome = sum_up(replicas)
+        state, reason = outcome if outcome[0] is JobState.SUCCEEDED else (state, reason)
+    if state is JobState.FAILED and lost_replicas(wrapper, replicas):
+        # Others may fail because of it.
+        reason = next((cause for cause in map(removed_by, found) if cause in DELETIONS), Reason.POD_GONE)
     if state in (JobState.PENDING, JobState.SUBMITTED) and reason is not Reason.SUSPENDED:
         waits = find_waits(wrapper, reason, replicas, list(pod_groups), list(events))
         if wrapper.ends_by_pods and reason in BEFORE_PLACEMENT and all_placed(replicas):
@@ -97,7 +115,7 @@ def _read_outcome(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], pods: 
         return exhausted
     if state is JobState.FAILED:
         by_retries = reason is Reason.RETRIES_EXHAUSTED or (wrapper.limit and not wrapper.retries_left)
-        return exhausted if by_retries else failure
+        return exhausted if by_retries and not wrapper.lost else failure
     if state is JobState.SUCCEEDED:
         return failure if wrapper.ends_by_pods and (failed or wrapper.counts.get(JobState.FAILED)) else (state, reason)
     if state is not JobState.RUNNING or reason in (Reason.RESTARTING, Reason.STOPPING):

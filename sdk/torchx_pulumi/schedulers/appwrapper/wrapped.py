@@ -57,6 +57,12 @@ def pod_name(plan: JobPlan[MCADOptions], task: TaskPlan, _position: int = 0) -> 
     return object_name(plan.job_name, task.name)
 
 
+def rank0_variable(plan: JobPlan[MCADOptions]) -> list[tuple[str, str]]:
+    """Return name and value of the variable with the host of rank 0, which every container has."""
+    first = plan.roles[0]
+    return [(hosts_env(first.dns_name), f"{pod_name(plan, first.tasks[0])}.{plan.job_name}")]
+
+
 def pod_group_name(plan: JobPlan[MCADOptions], role: RolePlan) -> str:
     """Name the PodGroup of a role."""
     return object_name(plan.job_name, f"pg{role.index}")
@@ -110,7 +116,7 @@ def _object_labels(plan: JobPlan[MCADOptions]) -> Manifest:
 def _pod(plan: JobPlan[MCADOptions], role: RolePlan, task: TaskPlan) -> Manifest:
     name = pod_name(plan, task)
     options = plan.options
-    template = render_pod_template(plan, role, task)
+    template = render_pod_template(plan, role, task, rank0_variable(plan))
     metadata, spec = template["metadata"], template["spec"]
     metadata.update({"name": name, "namespace": plan.namespace})
     if options.network is not None:
@@ -123,12 +129,8 @@ def _pod(plan: JobPlan[MCADOptions], role: RolePlan, task: TaskPlan) -> Manifest
         spec.setdefault("priorityClassName", options.priority_class)
     spec.setdefault("hostname", name)
     spec.setdefault("subdomain", plan.job_name)
-    first = plan.roles[0]
-    rank0 = {"name": hosts_env(first.dns_name), "value": f"{pod_name(plan, first.tasks[0])}.{plan.job_name}"}
     for container in spec["containers"]:
         # An overlay knows the container by the same name under every scheduler.
         if container.get("name") == task.name:
             container["name"] = name
-    for container in [*spec["containers"], *spec.get("initContainers", ())]:
-        container["env"] = [*container.get("env", ()), dict(rank0)]
     return new_object(POD, metadata, spec)

@@ -16,6 +16,9 @@ from torchx_pulumi.model.status import Diagnosis, JobStatus, ObjectRef, Reason
 PATIENCE: Final = timedelta(seconds=60)
 """Time within which a controller or a scheduler acts on a new object."""
 
+FIRST_LOOK: Final = timedelta(seconds=10)
+"""Time after which a scheduler has looked at a new object, unless something keeps it from doing so."""
+
 MAX_OBJECTS: Final = 8
 """Objects that a diagnosis names at most."""
 
@@ -25,6 +28,9 @@ MAX_QUOTE: Final = 600
 MAX_NEIGHBOURS: Final = 5
 """Jobs of a queue that a sentence names at most."""
 
+
+LOST_POD_ADVICE: Final = "once the job has ended, launch it again; max_retries does that for you"
+"""What to do about a pod that was deleted, as by a drain or with its node, if retries cover that."""
 
 Expected = Mapping[str, Sequence[str]] | None
 """Role name to the names of its created pods in rank order, if known."""
@@ -47,6 +53,10 @@ class ObservedObjects:
     expected: Expected = None
     """The pods that were created."""
     pod_groups: Sequence[Manifest] = ()
+    lacks_group: bool = False
+    """The PodGroup that a controller makes was asked for and does not exist."""
+    namespace: Manifest | None = None
+    """The namespace of the run, if read."""
     events: Sequence[Manifest] = ()
     """Events of these objects that can explain why the run waits."""
     queues: Sequence[Manifest] | None = None
@@ -83,17 +93,28 @@ class Evidence(ObservedObjects):
     """The observed objects of one run, and its status without messages."""
 
     status: JobStatus
+    lost_pod_advice: str = LOST_POD_ADVICE
+    """What to do about a pod that was deleted; see `Variant.lost_pod_advice`."""
 
     @classmethod
-    def of(cls, observed: ObservedObjects, *, status: JobStatus, now: datetime | None) -> Evidence:
-        """Return the evidence of observed objects; `now` None is the time when they were read."""
+    def of(cls, observed: ObservedObjects, *, status: JobStatus, lost_pod_advice: str) -> Evidence:
+        """Return the evidence of observed objects."""
         values = {one.name: getattr(observed, one.name) for one in fields(observed)}
-        return cls(**{**values, "at": now or observed.at}, status=status)
+        return cls(**values, status=status, lost_pod_advice=lost_pod_advice)
 
     def is_old(self, found: Observed | None) -> bool:
         """Return whether an object has existed for longer than a controller takes to act on it."""
+        age = self._age(found)
+        return age is not None and age > PATIENCE
+
+    def is_new(self, found: Observed | None) -> bool:
+        """Return whether a scheduler may not have looked at an object yet, as it was made seconds ago."""
+        age = self._age(found)
+        return age is not None and age < FIRST_LOOK
+
+    def _age(self, found: Observed | None) -> timedelta | None:
         created = time_at(found, "metadata", "creationTimestamp")
-        return self.at is not None and created is not None and self.at - created > PATIENCE
+        return None if self.at is None or created is None else self.at - created
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

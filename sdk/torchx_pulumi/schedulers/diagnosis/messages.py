@@ -29,16 +29,18 @@ MESSAGES: Final[Mapping[Reason, str]] = {
 
 WITHOUT_POD: Final[Mapping[Reason, str]] = {
     Reason.WAITING_FOR_PODS: "the pod is not made yet",
+    Reason.WAITING_FOR_ROLE: "its role starts after another one",
     Reason.WAITING_IN_QUEUE: "the job has not been admitted yet",
     Reason.RUNNING: "the scheduler counts the pod as running",
     Reason.FAILED: "the scheduler counts the pod as failed",
     Reason.COMPLETED: "the job completed; the pod is gone",
+    Reason.ROLE_ENDED: "stopped, as another role ended the job; the pod is gone",
     Reason.CANCELLED: "the job was stopped; the pod is gone",
     Reason.POD_GONE: "the pod was deleted before its end was seen",
 }
 """Reason -> message of a replica without an observed pod."""
 
-COUNTED: Final = "so many pods of its task the scheduler counts so; it does not say which"
+COUNTED: Final = "Volcano reports how many pods, not which"
 """Message of a replica that was counted, and whose pod is not known."""
 
 

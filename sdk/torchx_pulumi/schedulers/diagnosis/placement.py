@@ -11,8 +11,10 @@ from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, t
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import Diagnosis, ObjectRef, Reason
 from torchx_pulumi.model.text import listed
+from torchx_pulumi.schedulers.diagnosis.claims import CLAIM, find_unbound
 from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, MAX_OBJECTS, Evidence, ref
 from torchx_pulumi.schedulers.diagnosis.nodes import find_room
+from torchx_pulumi.schedulers.diagnosis.obstacles import NOW_ADVICE, Obstacle, find_obstacles
 
 MAX_STATEMENTS: Final = 3
 """Statements of schedulers that a diagnosis quotes at most."""
@@ -22,11 +24,6 @@ MAX_DETAIL: Final = 1000
 
 POSSIBLE: Final = "can possibly be assigned"
 """Part of Volcano's message about a pod that has a node and waits for its gang; it names the node, which changes."""
-
-NOW_ADVICE: Final = "wait until there is room, stop what runs there, or ask for less"
-NEVER_ADVICE: Final = (
-    "ask for less, select other nodes (node_selector, tolerations), or add nodes; an autoscaler may be doing so"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +36,11 @@ class Request:
     """Pods that the job needs to start. None: all."""
     gang_size: int
     """Pods that its largest gang starts together. 0: it has no gang."""
+
+    @property
+    def spare(self) -> int:
+        """Return how many pods the job does not need to start."""
+        return max(len(self.specs) - (self.needed or len(self.specs)), 0)
 
 
 def request_of(evidence: Evidence, specs: Sequence[Observed], needed: int | None) -> Request:
@@ -54,13 +56,12 @@ def request_of(evidence: Evidence, specs: Sequence[Observed], needed: int | None
     )
 
 
-def never_fits(evidence: Evidence, request: Request) -> str:
-    """Return why the run can never be placed; empty if it can, or if nodes were not read."""
+def find_misfits(evidence: Evidence, request: Request) -> tuple[Obstacle, ...]:
+    """Return why empty nodes could not take the run; empty if they could, or if nodes were not read."""
     if evidence.nodes is None:
-        return ""
-    spare = max(len(request.specs) - (request.needed or len(request.specs)), 0)
+        return ()
     rooms = find_room(request.specs, evidence.nodes)
-    return "; ".join(dict.fromkeys(room.why for room in rooms if room.why and room.pods - room.fits > spare))
+    return tuple(dict.fromkeys(room.why for room in rooms if room.why and room.pods - room.fits > request.spare))
 
 
 def diagnose_gang(
@@ -132,50 +133,75 @@ def diagnose_placement(
         messages: Statements of schedulers about it, the most specific first.
         objects: Objects that these were read from.
     """
-    never = never_fits(evidence, request)
-    causes = dict.fromkeys(_cause(text) for text in messages if text)
+    by_nodes = find_misfits(evidence, request)
+    causes = tuple(dict.fromkeys(_cause(text) for text in messages if text))
+    found = [find_obstacles(text) for text in causes if not vagueness(text)]
+    named = list(dict.fromkeys(objects))
+    is_told = any(found)
+    lacks_volume = not is_told or any(one.unbound for obstacles in found for one in obstacles)
+    if lacks_volume and (unbound := find_unbound(evidence.pods or (), evidence, unplaced=not is_told)):
+        known = tuple(obstacle for obstacle, _ in unbound)
+        found = [
+            tuple(dict.fromkeys(new for one in obstacles for new in (known if one.unbound else (one,))))
+            for obstacles in (found if is_told else [known])
+        ]
+        causes = (*causes, *(text_at(event, "message") or "" for _, event in unbound))
+        named = [*(_claim_of(event) for _, event in unbound), *named]
+    never = _what_lasts(by_nodes, [obstacles for obstacles in found if obstacles], request)
     # Which nodes a scheduler counts to which of two causes changes from one observation to the next.
-    quoted = [text for text in causes if not (never and re.match(r"\d+/\d+ nodes are ", text))]
+    only_nodes = bool(never) and never == by_nodes
+    quoted = [text for text in causes if not (only_nodes and re.match(r"\d+/\d+ nodes are ", text))]
     detail = "\n".join(quoted[:MAX_STATEMENTS])[:MAX_DETAIL]
-    named = tuple(dict.fromkeys(objects))[:MAX_OBJECTS]
     if never:
         return Diagnosis(
             reason=Reason.NEVER_SCHEDULABLE,
-            summary=f"it can never be placed: {never}",
+            summary=f"it can never be placed: {'; '.join(one.words for one in never)}",
             detail=detail,
-            resolution=_advice(never, NEVER_ADVICE),
-            objects=named,
+            resolution="; ".join(dict.fromkeys(one.advice for one in never)),
+            objects=tuple(named[:MAX_OBJECTS]),
         )
-    could = sorted({name for room in find_room(request.specs, evidence.nodes or ()) for name in room.could})
+    every = tuple(dict.fromkeys(one for obstacles in (by_nodes, *found) for one in obstacles))
+    ending = [one for one in every if not one.lasts]
+    words = f": {'; '.join(one.words for one in ending)}" if ending else ""
+    could = _nodes_that_could(evidence, request) if all(one.judged for one in every) else []
     where = f"; {listed(could, MAX_NEIGHBOURS)} could take it when free" if could else ""
     return Diagnosis(
         reason=Reason.UNSCHEDULABLE,
-        summary=f"no node for it now{_shortage(detail)}{where}",
+        summary=f"no node for it now{words}{where}",
         detail=detail,
-        resolution=_advice(detail, NOW_ADVICE),
-        objects=named,
+        resolution="; ".join(dict.fromkeys(one.advice for one in ending)) or NOW_ADVICE,
+        objects=tuple(named[:MAX_OBJECTS]),
     )
 
 
-def _shortage(said: str) -> str:
-    """Return what schedulers found short.
+def _claim_of(event: Observed) -> ObjectRef:
+    about = mapping_at(event, "involvedObject")
+    return ObjectRef(kind=CLAIM, name=text_at(about, "name") or "?", namespace=text_at(about, "namespace"))
 
-    >>> _shortage("0/5 nodes are available: 3 Insufficient cpu, 2 Insufficient memory.")
-    ': not enough cpu, memory'
+
+def _what_lasts(
+    by_nodes: tuple[Obstacle, ...], found: Sequence[tuple[Obstacle, ...]], request: Request
+) -> tuple[Obstacle, ...]:
+    """Return the obstacles that no room removes; empty if room could place as many pods as the job needs to start.
+
+    Args:
+        by_nodes: What keeps them from empty nodes.
+        found: What keeps pods from nodes, by each message of a scheduler.
+        request: The pods that the run requests.
     """
-    short = re.findall(r"Insufficient ([a-z0-9][\w./-]*\w)", said)
-    short += re.findall(r"overused ([a-z0-9][\w./-]*\w)", said)
-    if short:
-        return f": not enough {', '.join(dict.fromkeys(short))}"
-    for pattern, words in (
-        (r"node affinity/selector", "no node matches its selector"),
-        (r"taint", "the nodes have taints that it does not tolerate"),
-        (r"unschedulable", "the nodes are cordoned"),
-        (r"volume|persistentvolumeclaim", "its volumes are not available on the nodes"),
-    ):
-        if re.search(pattern, said):
-            return f": {words}"
-    return ""
+    # A node that lacks only room may take the pods of a message later. A job that starts whole needs every pod.
+    lasting = [obstacles for obstacles in found if all(one.lasts for one in obstacles)]
+    if len(lasting) < len(found) and request.spare:
+        lasting = []
+    told = (one for obstacles in lasting for one in obstacles if not (by_nodes and one.judged))
+    return tuple(dict.fromkeys((*(one for one in by_nodes if one.lasts), *told)))
+
+
+def _nodes_that_could(evidence: Evidence, request: Request) -> list[str]:
+    """Return the nodes that have room for one of the pods when they are empty; none if more than room decides."""
+    if any({"affinity", "topologySpreadConstraints"} & spec.keys() for spec in request.specs):
+        return []
+    return sorted({name for room in find_room(request.specs, evidence.nodes or ()) for name in room.could})
 
 
 def _cause(said: str) -> str:
@@ -184,17 +210,7 @@ def _cause(said: str) -> str:
     >>> _cause("1/3 tasks in gang unschedulable. Origin reason is a-0: 0/5 nodes are unavailable")
     '0/5 nodes are unavailable'
     """
-    return re.sub(r"^.*\bOrigin reason is \S+: ", "", said, flags=re.DOTALL).strip()
-
-
-def _advice(said: str, otherwise: str) -> str:
-    if "Insufficient" in said:
-        return otherwise
-    if "affinity/selector" in said or "has the label" in said:
-        return "correct node_selector (or the resource's capabilities), or label a node so"
-    if "taint" in said:
-        return "add tolerations for the taints of the nodes that the job should use"
-    return otherwise
+    return re.sub(r"^.*\bOrigin reason is(?: \S+)?: ", "", said, flags=re.DOTALL).strip()
 
 
 def _unplaced(evidence: Evidence) -> tuple[list[str], list[ObjectRef]]:

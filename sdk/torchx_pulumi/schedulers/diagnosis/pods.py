@@ -10,8 +10,9 @@ from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import items_at, text_at, time_at
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STUCK, Diagnosis, JobState, Reason, ReplicaStatus
+from torchx_pulumi.schedulers.diagnosis.claims import find_unbound
 from torchx_pulumi.schedulers.diagnosis.containers import find_container_problem, refused_container, termination_problem
-from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Evidence, PodProblem, ref
+from torchx_pulumi.schedulers.diagnosis.evidence import LOST_POD_ADVICE, MAX_OBJECTS, Evidence, PodProblem, ref
 from torchx_pulumi.schedulers.pods.containers import (
     CRASH_LOOP,
     IMAGE_WAITS,
@@ -36,7 +37,7 @@ AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
     ),
     "EvictionByEvictionAPI": (
         Reason.EVICTED, "was evicted, as when a node is drained",
-        "launch again, or set max_retries so that it is done for you",
+        "{lost}",
     ),
     "TerminationByKubelet": (
         Reason.EVICTED, "was ended by its node",
@@ -56,11 +57,11 @@ AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
     ),
     "DeletionByTaintManager": (
         Reason.NODE_LOST, "was deleted because its node was tainted: it does not answer, or is being removed",
-        "check the node, then launch again; max_retries does that for you",
+        "check the node, then {lost}",
     ),
     "DeletionByPodGC": (
         Reason.NODE_LOST, "was deleted because its node is gone",
-        "launch again; max_retries does that for you",
+        "{lost}",
     ),
     "NodeLost": (
         Reason.NODE_LOST, "is on a node that does not answer",
@@ -77,7 +78,10 @@ AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
         "raise activeDeadlineSeconds of the pod overlay",
     ),
 }  # fmt: skip
-"""Reason that Kubernetes or Volcano gives for a removed pod -> reason, problem, and what to do."""
+"""Reason that Kubernetes or Volcano gives for a removed pod -> reason, problem, and what to do.
+
+`{lost}` stands for the advice about a pod that was deleted. Each other pod stays, and its phase is Failed.
+"""
 
 EVICTIONS: Final = frozenset({"Evicted", "Preempting", "NodeLost", "Shutdown", "Terminated"})
 """Reasons in the status of a failed pod for which its replica counts as evicted, whatever its containers report."""
@@ -168,7 +172,7 @@ def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
 def explain_replicas(replicas: Sequence[ReplicaStatus], of: Sequence[ReplicaStatus]) -> str:
     """Return the message of the first of some replicas, its pod and node, and how many of all replicas these are."""
     first = replicas[0]
-    return f"{_where(first.pod, first.node)}: {first.message}{_share(len(replicas), len(of))}"
+    return _cause_and_place(first.message, first.pod, first.node, len(replicas), len(of))
 
 
 def in_one_line(summary: str, detail: str) -> str:
@@ -184,7 +188,7 @@ def _find_problems(
     phase = text_at(pod, "status", "phase")
     if phase == "Succeeded":
         return
-    removed = _removal(pod, phase)
+    removed = _removal(pod, phase, LOST_POD_ADVICE if evidence is None else evidence.lost_pod_advice)
     if removed is not None:
         yield removed
         return
@@ -202,7 +206,13 @@ def _find_problems(
         yield from _pending_problems(pod, events, evidence)
 
 
-def _removal(pod: Observed, phase: str | None) -> PodProblem | None:
+def removed_by(pod: Observed) -> Reason | None:
+    """Return why a pod was taken away, or None if it was not, or if nothing says why."""
+    removed = _removal(pod, text_at(pod, "status", "phase"))
+    return None if removed is None else removed.reason
+
+
+def _removal(pod: Observed, phase: str | None, lost_pod_advice: str = "") -> PodProblem | None:
     words = [text_at(pod, "status", "reason")]
     details = [text_at(pod, "status", "message")]
     at = None
@@ -221,7 +231,8 @@ def _removal(pod: Observed, phase: str | None) -> PodProblem | None:
         return None
     reason, what, resolution = AWAY[word]
     detail = next((text for text in details if text), "")
-    return PodProblem(reason=reason, what=what, detail=detail, resolution=resolution, at=at)
+    advice = resolution.format(lost=lost_pod_advice)
+    return PodProblem(reason=reason, what=what, detail=detail, resolution=advice, at=at)
 
 
 def _scheduled_conditions(pod: Observed) -> list[Observed]:
@@ -247,6 +258,15 @@ def _pending_problems(pod: Observed, events: Iterable[Observed], evidence: Evide
         ]
         if failed:
             yield refused_container(failed[-1])
+    elif not scheduled and (unbound := find_unbound([pod], evidence)):
+        # A scheduler that has chosen a node waits for the volume, and says so after 10 minutes.
+        for obstacle, event in unbound:
+            yield PodProblem(
+                reason=Reason.NEVER_SCHEDULABLE if obstacle.lasts else Reason.UNSCHEDULABLE,
+                what=f"has no node: {obstacle.words}",
+                detail=text_at(event, "message") or "",
+                resolution=obstacle.advice,
+            )
     elif not scheduled and evidence.is_old(pod):
         scheduler = text_at(pod, "spec", "schedulerName") or "default-scheduler"
         yield PodProblem(
@@ -271,12 +291,14 @@ def _explain_pending(pod: Observed) -> tuple[Reason, str]:
     return Reason.WAITING_FOR_PODS, UNPLACED
 
 
-def _where(pod: str | None, node: str | None) -> str:
-    return f"pod {pod}" + (f" on node {node}" if node else "")
+def _cause_and_place(cause: str, pod: str | None, node: str | None, count: int, total: int, least: str = "") -> str:
+    """Return a cause first, as a narrow column shows the beginning only; then how many replicas have it, and one place.
 
-
-def _share(count: int, total: int, least: str = "") -> str:
-    return f" ({least}{count} of {total} replicas)" if total > 1 else ""
+    >>> _cause_and_place("exited with code 3", "train-0", "n1", 2, 4)
+    'exited with code 3 (2 of 4 replicas; pod train-0 on node n1)'
+    """
+    share = f"{least}{count} of {total} replicas; " if total > 1 else ""
+    return f"{cause} ({share}pod {pod}{f' on node {node}' if node else ''})"
 
 
 def _merge(found: Sequence[tuple[Observed, PodProblem]], pods: int, least: str) -> tuple[Diagnosis, PodProblem]:
@@ -285,11 +307,11 @@ def _merge(found: Sequence[tuple[Observed, PodProblem]], pods: int, least: str) 
     `pods` is the number of pods of the run, and `least` precedes the number of those with the problem.
     """
     pod, problem = min(found, key=lambda one: (one[1].at is None, one[1].at.timestamp() if one[1].at else 0))
-    where = _where(text_at(pod, "metadata", "name") or "?", text_at(pod, "spec", "nodeName"))
+    name, node = text_at(pod, "metadata", "name") or "?", text_at(pod, "spec", "nodeName")
     objects = [ref(pod, "Pod"), *(ref(other, "Pod") for other, _ in found if other is not pod)]
     diagnosis = Diagnosis(
         reason=problem.reason,
-        summary=f"{where}: {problem.what}{_share(len(found), pods, least)}",
+        summary=_cause_and_place(problem.what, name, node, len(found), pods, least),
         detail=problem.detail or next((one.detail for _, one in found if one.detail), ""),
         resolution=problem.resolution,
         objects=tuple(objects[:MAX_OBJECTS]),

@@ -47,10 +47,11 @@ CAUSES: Final[Mapping[Reason, Cause]] = {
     ),
     Reason.REFUSED: Cause(),
     Reason.SUSPENDED: Cause("resume it (`torchx-pulumi resume HANDLE`; suspend: false), or delete it", leads=True),
+    Reason.POD_GONE: Cause("see the log where it is collected; {lost}"),
     Reason.OUT_OF_MEMORY: Cause("ask for more memory (memMB of the role's resource), or use less", ends=True),
     Reason.INIT_FAILED: Cause(ends=True),
     Reason.PREEMPTED: Cause(ends=True),
-    Reason.EVICTED: Cause("launch again, or set max_retries so that it is done for you", ends=True),
+    Reason.EVICTED: Cause("{lost}", ends=True),
     Reason.NODE_LOST: Cause(ends=True),
     Reason.EXIT_CODE: Cause("read the log: the last lines say what the program complained about", ends=True),
     Reason.SIDECAR_FAILED: Cause(ends=True),
@@ -67,9 +68,8 @@ CAUSES: Final[Mapping[Reason, Cause]] = {
     Reason.CONTROLLER_ABSENT: Cause(),
     Reason.SCHEDULER_ABSENT: Cause(),
     Reason.WAITING_IN_QUEUE: Cause("wait, or see what else the queue holds"),
-    Reason.POD_GONE: Cause("see the log where it is collected; launch again"),
 }
-"""Causes, the most specific first."""
+"""Causes, the most specific first. `{lost}` stands for the advice about a pod that was deleted."""
 
 _ORDER: Final = tuple(CAUSES)
 
@@ -99,12 +99,16 @@ def _key(found: tuple[Diagnosis, PodProblem | None]) -> tuple[int, int, datetime
     return _ORDER.index(Reason.OUT_OF_MEMORY), int(problem is not None and problem.follows), at, place
 
 
-def diagnose_status(evidence: Evidence, *, found: bool) -> Diagnosis | None:
-    """Return the diagnosis of the status itself, or None if it needs none or other causes say more."""
+def diagnose_status(evidence: Evidence, *, found: bool = False) -> Diagnosis | None:
+    """Return the diagnosis of the status itself, or None if it needs none or other causes say more.
+
+    `found` says whether there are other causes.
+    """
     status = evidence.status
     cause = CAUSES.get(status.reason, Cause())
     if cause.advice is None or (found and not cause.leads):
         return None
     summary, _, detail = status.message.partition("\n")
     objects = () if evidence.job_object is None else (ref(evidence.job_object),)
-    return Diagnosis(reason=status.reason, summary=summary, detail=detail, resolution=cause.advice, objects=objects)
+    advice = cause.advice.replace("{lost}", evidence.lost_pod_advice)
+    return Diagnosis(reason=status.reason, summary=summary, detail=detail, resolution=advice, objects=objects)

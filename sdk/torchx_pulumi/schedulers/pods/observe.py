@@ -17,6 +17,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import at, items_at, text_at
 from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.model.status import STOP_CODES, JobState, JobStatus, Reason
+from torchx_pulumi.schedulers.diagnosis.claims import claims_of
 from torchx_pulumi.schedulers.diagnosis.containers import is_pull_error_unknown
 from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.permissions import GET_PODS, LIST_EVENTS, LIST_NODES, LIST_PODS, Permission, if_permitted
@@ -98,14 +99,16 @@ def needs_events(observed: ObservedObjects, status: JobStatus) -> bool:
     """Return whether only events can explain a status."""
     if status.reason is Reason.IMAGE_UNAVAILABLE:
         return any(is_pull_error_unknown(one) for pod in observed.pods or () for one in read_containers(pod))
+    if status.reason is Reason.UNSCHEDULABLE:
+        return any(map(claims_of, observed.pods or ()))
     return status.reason in (Reason.STARTING, Reason.WAITING_FOR_PODS)
 
 
 def object_names(observed: ObservedObjects) -> set[str | None]:
-    """Return the names of the observed objects."""
-    return {
-        text_at(one, "metadata", "name") for one in (observed.job_object, *(observed.pods or ()), *observed.pod_groups)
-    }
+    """Return the names of the observed objects, and of the claims of their pods."""
+    found = (observed.job_object, *(observed.pods or ()), *observed.pod_groups)
+    claims = (name for pod in observed.pods or () for name in claims_of(pod))
+    return {*(text_at(one, "metadata", "name") for one in found), *claims}
 
 
 def list_everywhere(cluster: PodReader, permission: Permission, namespace: str) -> list[Manifest]:

@@ -13,6 +13,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import earliest, is_being_deleted, latest, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import Condition, JobState, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.schedulers.diagnosis.evidence import PATIENCE
 from torchx_pulumi.schedulers.diagnosis.pods import BEING_DELETED, explain_pod, explain_row
 from torchx_pulumi.schedulers.pods.containers import (
     CRASH_LOOP,
@@ -122,6 +123,14 @@ def started_at(pods: Iterable[Observed]) -> datetime | None:
 def finished_at(pods: Iterable[Observed]) -> datetime | None:
     """Return when the last container of some pods ended, as far as reported."""
     return latest(_finished_at(read_containers(pod)) for pod in pods)
+
+
+def has_been_over(replicas: Sequence[ReplicaStatus], pods: Sequence[Observed], at: datetime | None) -> bool:
+    """Return whether all replicas ended longer ago than a controller takes to act on it; `pods` have the times."""
+    if at is None or not replicas or not all(replica.state.terminal for replica in replicas):
+        return False
+    ended = finished_at(pods)
+    return ended is not None and at - ended > PATIENCE
 
 
 def without_pod(state: JobState, waits: Outcome) -> Outcome:

@@ -7,6 +7,7 @@ so that a caller can change one of them.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from torchx_pulumi.kube.kinds import Kind
@@ -14,15 +15,24 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import InvalidJobError, Problem
 from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, RolePlan, TaskPlan
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.planning.overlay import OverlayError, overlay_pod
+from torchx_pulumi.planning.overlay import OverlayError, container_problems, overlay_pod
+from torchx_pulumi.planning.references import in_expansion_order, unexpanded
 
 SHM_PATH = "/dev/shm"  # noqa: S108
 SHM = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
 """Memory-backed volume at `SHM_PATH`: the default of 64 MB is too small for PyTorch's data loaders."""
 
 
-def render_pod_template(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:
+def render_pod_template(
+    plan: JobPlan, role: RolePlan, task: TaskPlan, more_env: Sequence[tuple[str, str]] = ()
+) -> Manifest:
     """Render metadata and spec of a replica's pod.
+
+    Args:
+        plan: The plan.
+        role: One of its roles.
+        task: The task of the replica.
+        more_env: Variables that the scheduler's renderer adds to every container, as name and value.
 
     Raises:
         InvalidJobError: The role's pod overlay does not fit the pod.
@@ -40,7 +50,58 @@ def render_pod_template(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manife
             # Replicas on the host's network resolve rank 0 by it. Volcano's webhook would set it, and rewrite the task.
             template["spec"].setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     template["metadata"].setdefault("labels", {}).update(task.labels)
+    for container in _containers(template):
+        if "env" in container or more_env:
+            more = ({"name": name, "value": value} for name, value in more_env)
+            container["env"] = in_expansion_order([*container.get("env", ()), *more])
     return template
+
+
+def reference_warnings(plan: JobPlan, more_env: Callable[[JobPlan], Sequence[tuple[str, str]]]) -> Iterator[str]:
+    """Yield the references of variables to others that stay as text, with what to do."""
+    for role in plan.roles:
+        found: dict[str, None] = {}
+        # Rank 0 has other variables than the replicas after it, which are alike.
+        for task in role.tasks[:2]:
+            if "$(" in f"{task.env} {role.pod_overlay}":
+                template = render_pod_template(plan, role, task, more_env(plan))
+                found |= dict.fromkeys(_unexpanded(role, plan.spec.roles[role.index].env, template))
+        yield from found
+
+
+def _unexpanded(role: RolePlan, given: Collection[str], template: Manifest) -> Iterator[str]:
+    for container in _containers(template):
+        for variable, name, is_mutual in unexpanded(container.get("env", ())):
+            is_given = variable in given
+            where = f"env[{variable!r}]" if is_given else f"pod_overlay, variable {variable}"
+            # What a container reads from a whole ConfigMap or Secret is known before its own variables.
+            if is_mutual or "envFrom" not in container:
+                reason = (
+                    f"{name} in turn needs {variable}; remove one of the two references"
+                    if is_mutual
+                    # Macros of roles make one of two dollar signs before the kubelet does.
+                    else f"the container has no variable {name} before it; give {name} in env or secret_env, or write "
+                    f"{'$$$$' if is_given else '$$'}({name}) for this text. Variables of the image are known to its "
+                    "processes only, those of a scheduler's plugin to command and args as well"
+                )
+                yield f"roles[{role.index}].{where} keeps $({name}) as text: {reason}"
+
+
+def _containers(template: Manifest) -> list[Manifest]:
+    return [*template["spec"]["containers"], *template["spec"].get("initContainers", ())]
+
+
+def overlay_problems(plan: JobPlan) -> Iterator[Problem]:
+    """Yield what a pod overlay makes of the containers that the API server refuses.
+
+    Only of a new launch: a run that was launched all the same, and waits, keeps its identity.
+    """
+    for role in plan.roles:
+        # Two replicas differ wherever any two do.
+        tasks = role.tasks[:2] if role.pod_overlay else ()
+        templates = [(render_pod_template(plan, role, task)["spec"], task.name) for task in tasks]
+        found = [text for spec, main in templates for text in container_problems(spec, main)]
+        yield from (Problem(f"roles[{role.index}].pod_overlay", text) for text in dict.fromkeys(found))
 
 
 def _pod_spec(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:

@@ -21,11 +21,11 @@ from torchx_pulumi.schedulers.volcano.checks import (
     volcano_differences,
     volcano_obstacles,
     volcano_warnings,
+    whole_roles,
 )
-from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate
-from torchx_pulumi.schedulers.volcano.describe import describe_job
+from torchx_pulumi.schedulers.volcano.control import CONTROL
 from torchx_pulumi.schedulers.volcano.diagnosis import describe_volcano, diagnose_refusal, diagnose_volcano
-from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
+from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods, variables_of_volcano
 from torchx_pulumi.schedulers.volcano.job import render_volcano
 from torchx_pulumi.schedulers.volcano.limits import check_size
 from torchx_pulumi.schedulers.volcano.names import MAX_PER_TASK, hosts_env, name_tail, pod_name
@@ -90,7 +90,7 @@ JOB = Variant(
     describe=describe_volcano,
     diagnose=diagnose_volcano,
     pod_name=_pod_name,
-    service=lambda plan: plan.job_name if "svc" in plan.options.job_plugins else "",
+    service=lambda plan: plan.job_name if "svc" in plan.options.all_plugins else "",
     pod_groups=lambda plan, _roles, uid: [f"{plan.job_name}-{uid}"] if uid else [],
     pod_groups_by_uid=True,
     name_tail=name_tail,
@@ -110,9 +110,11 @@ PODS = Variant(
     name=GangMode.PODS.value,
     job_object=VOLCANO_POD_GROUP,
     render=render_gang_pods,
+    more_env=variables_of_volcano,
     observe=observe_pods,
     read=read_pods,
     describe=describe_volcano,
+    lost_pod_advice="launch again: gang=pods has no retries, gang=job has",
     diagnose=diagnose_volcano,
     pod_name=_pod_name,
     service=lambda plan: plan.job_name,
@@ -137,6 +139,7 @@ BACKEND = SchedulerBackend(
     check_launch=check_launch,
     check_size=check_size,
     most_per_task=MAX_PER_TASK,
+    whole_roles=whole_roles,
     layout_obstacles=volcano_obstacles,
     layout_differences=volcano_differences,
     tasks_note=TASKS_NOTE,
@@ -149,7 +152,6 @@ BACKEND = SchedulerBackend(
     explaining_kinds=((VOLCANO_POD_GROUP, {labels.LAUNCH: None}), (VOLCANO_QUEUE, None)),
     queue_kind=VOLCANO_QUEUE,
     queue_amounts=queue_amounts,
-    simulate=simulate,
     absent=cluster_checks.absent,
     named_objects=cluster_checks.named_objects,
     permissions=cluster_checks.permissions,
@@ -158,6 +160,4 @@ BACKEND = SchedulerBackend(
     pod_label=VOLCANO_JOB_NAME,
     place_of=place_of,
     resizes=True,
-    torchx_scheduler="kubernetes",
-    describe_job=describe_job,
 )

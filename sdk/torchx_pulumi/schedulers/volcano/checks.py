@@ -9,6 +9,7 @@ from typing import Final
 
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.model.options import unknown_name
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.checks.job import MAX_REPLICAS
 from torchx_pulumi.planning.checks.options import check_amount, check_shared_options
@@ -18,10 +19,11 @@ from torchx_pulumi.planning.checks.values import (
     found,
     is_text,
 )
-from torchx_pulumi.planning.layout import task_counts, tasks_per_role, texts, uses_replica_id
+from torchx_pulumi.planning.layout import task_counts, tasks_per_role, texts, why_whole
 from torchx_pulumi.planning.macros import RANK0_HOST_ENV
 from torchx_pulumi.schedulers.volcano.names import MAX_PER_TASK, longest_tail, pod_name, task_env
 from torchx_pulumi.schedulers.volcano.options import GangMode, NetworkTopology, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.plugins import check_plugin_tasks, task_warnings
 
 MANY_PODS = 100
 """Pods from which on gang=pods makes objects that are mostly lists of hosts."""
@@ -32,6 +34,9 @@ _OF_TASK: Final = re.compile(
     r"|metadata\.(?:labels|annotations)(?=\")"
 )
 """Variables, files, labels and annotations that Volcano writes for a task, and all labels or annotations together."""
+
+RAY_SERVICE: Final = "-head-svc"
+"""What the name of the Service of Volcano's plugin ray adds to the job's."""
 
 _PLUGINS_OF_PODS: Final = frozenset({"svc", "env", "ssh"})
 """Job plugins that treat all pods alike. Others find pods by the names of tasks."""
@@ -86,6 +91,34 @@ def check_launch(spec: JobSpec, options: VolcanoOptions, app_id: object, tasks: 
         yield from check_pod_names(app_id, tasks)
     if options.gang == GangMode.PODS:
         yield from check_gang_pods(spec.roles, options)
+    else:
+        yield from check_plugin_tasks(options, tasks)
+    yield from check_role_names([role.name for role in spec.roles], options)
+
+
+def check_role_names(known: Sequence[str], options: VolcanoOptions) -> Iterator[Problem]:
+    """Check the roles that end a job or wait: they exist, and none waits for itself."""
+    named = {"options.success_roles": options.success_roles}
+    waits = options.start_after
+    named |= {f"options.start_after[{role!r}]": others for role, others in (waits or {}).items()}
+    for where, names_there in named.items():
+        if names_there is not None and not names_there:
+            yield Problem(where, "is empty, must name a role of the job; remove it, or name one")
+        for index, name in enumerate(names_there or ()):
+            if name not in known:
+                yield Problem(f"{where}[{index}]", unknown_name(name, known, f"{found(name)}, which is no role"))
+    for role in waits or ():
+        if role not in known:
+            yield Problem(f"options.start_after[{role!r}]", unknown_name(role, known, "is of a role that is not there"))
+    if waits is not None and not waits:
+        yield Problem("options.start_after", "is empty, must have a role that waits; remove it")
+    left = dict(waits or {})
+    while ready := [role for role, others in left.items() if not left.keys() & set(others)]:
+        for role in ready:
+            del left[role]
+    if left:
+        around = ", ".join(map(repr, left))
+        yield Problem("options.start_after", f"has roles that wait for each other: {around}; one has to start first")
 
 
 def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
@@ -94,8 +127,14 @@ def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
         yield Problem(
             "app_id", f"{found(app_id)}, must be at most 63 of a-z, 0-9 and inner dashes; it is never changed for you"
         )
-    elif not names.is_service_name(app_id) and (options.gang == GangMode.PODS or "svc" in options.job_plugins):
+    elif not names.is_service_name(app_id) and (options.gang == GangMode.PODS or "svc" in options.all_plugins):
         yield Problem("app_id", f"{found(app_id)}, must start with a letter, since a Service of this name is made")
+    elif "ray" in options.all_plugins and len(app_id) > names.MAX_LABEL - len(RAY_SERVICE):
+        room = names.MAX_LABEL - len(RAY_SERVICE)
+        yield Problem(
+            "app_id",
+            f"{found(app_id)}, may have {room} characters, since the plugin ray makes a Service <app_id>{RAY_SERVICE}",
+        )
 
 
 def check_pod_names(app_id: str, tasks: Mapping[str, int]) -> Iterator[Problem]:
@@ -117,9 +156,15 @@ def check_gang_pods(roles: Sequence[RoleSpec], options: VolcanoOptions) -> Itera
                 f"roles[{index}].max_retries",
                 f"{found(role.max_retries)}, must be 0 with gang=pods: no controller restarts its pods; use gang=job",
             )
-    for field in ("ttl_seconds_after_finished", "plugins"):
+    for field in ("ttl_seconds_after_finished", "plugins", "success_roles", "start_after"):
         if getattr(options, field) is not None:
             yield Problem(f"options.{field}", "must be unset with gang=pods, which has no job controller; use gang=job")
+
+
+def whole_roles(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
+    """Return the roles whose replicas have to be one task: Volcano ends a job when those of one task have ended."""
+    ends = () if options.gang == GangMode.PODS else options.success_roles or ()
+    return [role.name for role in spec.roles if role.name in ends and role.num_replicas > 1]
 
 
 def volcano_obstacles(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]:
@@ -133,7 +178,8 @@ def volcano_obstacles(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]:
 
 def volcano_differences(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]:
     """Yield what processes see by something that the job names, and that the layout `role` changes."""
-    counts = task_counts(spec, tasks_per_role(spec, MAX_PER_TASK))
+    whole = whole_roles(spec, options)
+    counts = task_counts(spec, tasks_per_role(spec, MAX_PER_TASK, whole))
     if all(count == 1 for count in counts.values()):
         return
     same = {variable for task, count in counts.items() if count == 1 for variable in task_env(task)}
@@ -142,9 +188,9 @@ def volcano_differences(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]
     # The first pod of a task has the same name in both layouts.
     kept = {pod_name("", task) for task in counts}
     for position, role in enumerate(spec.roles):
-        if position == 0 and role.num_replicas > 1 and uses_replica_id(role):
+        if position == 0 and role.num_replicas > 1 and (reason := why_whole(role, whole)):
             yield (
-                f"roles[0] uses ${{replica_id}}, so its replicas are one task: rank 0 has no {RANK0_HOST_ENV}, and "
+                f"roles[0] {reason}, so its replicas are one task: rank 0 has no {RANK0_HOST_ENV}, and "
                 f"{task_env(next(iter(counts)))[0]} has the hosts of all replicas of the role"
             )
         if role.min_replicas is not None and role.min_replicas < role.num_replicas:
@@ -162,8 +208,8 @@ def volcano_differences(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]
             yield f"options.plugins has {plugin}, which goes by tasks"
 
 
-def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
-    """Return hints for the user about a job that passed the checks."""
+def volcano_warnings(spec: JobSpec, options: VolcanoOptions, tasks: Mapping[str, int]) -> Sequence[str]:
+    """Return hints for the user about a job that passed the checks, with its tasks and their replicas."""
     retries = {role.name: role.max_retries for role in spec.roles}
     least = min((count for count in retries.values() if count > 0), default=0)
     found = []
@@ -179,8 +225,15 @@ def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
         found.append(
             "retry_policy REPLICA: after the last retry Volcano removes every pod, with its log; keep logs elsewhere"
         )
-    if options.gang == GangMode.JOB and "svc" not in options.job_plugins:
+    if options.gang == GangMode.JOB and "svc" not in options.all_plugins:
         found.append("plugins has no svc: replicas get no variable with rank 0's host, and no host names")
+    if waiting := [role.name for role in spec.roles if role.name in (options.start_after or {})]:
+        found.append(
+            f"start_after gives up the gang for {', '.join(waiting)}: its pods are made and placed one by one, while "
+            "the roles before it hold their places"
+        )
+    if options.gang == GangMode.JOB:
+        found += task_warnings(spec, options, tasks)
     total = sum(role.num_replicas for role in spec.roles)
     if options.gang == GangMode.PODS and total > MANY_PODS:
         found.append(f"gang=pods writes the hosts of all {total} replicas into every pod; gang=job is smaller")

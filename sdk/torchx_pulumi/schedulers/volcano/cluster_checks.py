@@ -59,7 +59,7 @@ def permissions(cluster: Reader) -> Sequence[Permission]:
 
 
 def absent(cluster: Reader, options: VolcanoOptions) -> list[Problem]:
-    """Return what the cluster lacks for the scheduler; empty if a job can be created."""
+    """Return the parts of the scheduler that the cluster lacks; empty if a job can be created."""
     kind = VOLCANO_POD_GROUP if options.gang == GangMode.PODS else VOLCANO_JOB
     if cluster.serves(kind):
         return []

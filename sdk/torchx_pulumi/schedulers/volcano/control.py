@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB, VOLCANO_JOB_NAME
+from torchx_pulumi.model.options import Manifest, Observed
+from torchx_pulumi.schedulers.volcano.objects import (
+    VOLCANO_COMMAND,
+    VOLCANO_JOB,
+)
+from torchx_pulumi.schedulers.volcano.tasks import restarts_left
 
 MAX_CONFLICTS = 8
 """Attempts to change the status of a job that its controller changes at the same time."""
@@ -69,6 +72,10 @@ class VolcanoControl:
         """Return whether a job of this phase is aborted or being aborted."""
         return phase in ("Aborted", "Aborting")
 
+    def restarts_left(self, job_object: Observed) -> int:
+        """Return how often a job may be started again; Volcano counts a resume as it counts a retry."""
+        return restarts_left(job_object)
+
 
 CONTROL: Final = VolcanoControl()
 
@@ -113,28 +120,3 @@ def _change_phase(cluster: Cluster, action: str, namespace: str, name: str, uid:
             continue
         return
     raise ClusterError(f"job {namespace}/{name} changed during each attempt of {action}", retryable=True)
-
-
-def simulate(cluster: Any, kind: Kind, written: Manifest) -> None:
-    """Do in a `testing.FakeCluster` what Volcano's controller does with a Command or the status of a job: at once."""
-    phase: object
-    if kind == VOLCANO_COMMAND:
-        target = written["target"]
-        namespace, name = written["metadata"]["namespace"], str(target["name"])
-        cluster.remove(kind, namespace, written["metadata"]["name"])
-        phase, _ = PHASES[str(written["action"])]
-        job = cluster.find(VOLCANO_JOB, namespace, name)
-        if job is None or job["metadata"].get("uid") != target["uid"]:
-            return
-    elif kind == VOLCANO_JOB:
-        job, namespace, name = written, written["metadata"]["namespace"], written["metadata"]["name"]
-        phase = ((job.get("status") or {}).get("state") or {}).get("phase")
-    else:
-        return
-    if phase not in ("Aborting", "Restarting"):
-        return
-    state = {"phase": "Aborted" if phase == "Aborting" else "Pending"}
-    cluster.put({**job, "status": {**(job.get("status") or {}), "state": state}})
-    if phase == "Aborting":
-        for pod in cluster.find_all(POD, namespace, {VOLCANO_JOB_NAME: name}):
-            cluster.remove(POD, namespace, pod["metadata"]["name"])

@@ -37,16 +37,16 @@ def render_gang_pods(plan: JobPlan) -> list[Manifest]:
         "publishNotReadyAddresses": True,
         "selector": {VOLCANO_JOB_NAME: plan.job_name, VOLCANO_JOB_NAMESPACE: plan.namespace},
     }
-    hosts = _hosts_env(plan)
+    env = variables_of_volcano(plan)
     return [
         new_object(VOLCANO_POD_GROUP, job_metadata(plan), group),
         new_object(SERVICE, job_metadata(plan), service),
-        *(_pod(plan, role, task, hosts) for role in plan.roles for task in role.tasks if task.requested),
+        *(_pod(plan, role, task, env) for role in plan.roles for task in role.tasks if task.requested),
     ]
 
 
-def _pod(plan: JobPlan, role: RolePlan, task: TaskPlan, hosts: list[tuple[str, str]]) -> Manifest:
-    template = render_pod_template(plan, role, task)
+def _pod(plan: JobPlan, role: RolePlan, task: TaskPlan, env: list[tuple[str, str]]) -> Manifest:
+    template = render_pod_template(plan, role, task, env)
     name = pod_name(plan.job_name, task.name)
     metadata, spec = template["metadata"], template["spec"]
     metadata.update({"name": name, "namespace": plan.namespace})
@@ -65,9 +65,6 @@ def _pod(plan: JobPlan, role: RolePlan, task: TaskPlan, hosts: list[tuple[str, s
     spec.setdefault("subdomain", plan.job_name)
     if plan.options.priority_class is not None:
         spec.setdefault("priorityClassName", plan.options.priority_class)
-    env = [*hosts, ("VK_TASK_INDEX", "0"), ("VC_TASK_INDEX", "0")]
-    for container in [*spec["containers"], *spec.get("initContainers", ())]:
-        container["env"] = [*container.get("env", ()), *({"name": key, "value": value} for key, value in env)]
     for container in spec["containers"]:
         _write_as_stored(container)
     if not spec.get("nodeSelector", True):
@@ -93,12 +90,12 @@ def _write_as_stored(container: Manifest) -> None:
             del env["value"]
 
 
-def _hosts_env(plan: JobPlan) -> list[tuple[str, str]]:
-    """List the hosts of every replica, as Volcano's svc plugin gives them to every pod."""
+def variables_of_volcano(plan: JobPlan) -> list[tuple[str, str]]:
+    """List the hosts of every replica and the index, as Volcano's plugins svc and env give them to every pod."""
     env: list[tuple[str, str]] = []
     for role in plan.roles:
         for task in role.tasks:
             if task.requested:
                 host = f"{pod_name(plan.job_name, task.name)}.{plan.job_name}"
                 env += zip(task_env(task.name), (host, "1"), strict=True)
-    return env
+    return [*env, ("VK_TASK_INDEX", "0"), ("VC_TASK_INDEX", "0")]

@@ -8,18 +8,20 @@ from __future__ import annotations
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.pods.template import job_metadata, new_object, render_pod_template
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.objects import DEFAULT_MAX_RETRY, VOLCANO_JOB
 from torchx_pulumi.schedulers.volcano.options import NetworkTopology
-
-DEFAULT_MAX_RETRY = 3
-"""Retries that Volcano's webhook sets in a task without them (`jobs/mutate/mutate_job.go`). If the webhook set them, it
-would also rewrite the quantities of the task, and the next `up` would show a change of a running job."""
 
 RETRY_POLICIES = {
     "APPLICATION": ({"event": "PodEvicted", "action": "RestartJob"}, {"event": "PodFailed", "action": "RestartJob"}),
     # A task is one replica then. An evicted pod needs no policy: Volcano creates it again and does not count a retry.
     "REPLICA": ({"event": "PodFailed", "action": "RestartTask"},),
 }
+
+COMPLETES = {"event": "TaskCompleted", "action": "CompleteJob"}
+"""Policy of a role that ends the job with success. Volcano applies it when all replicas of a task have succeeded."""
+
+FAILS = {"event": "PodFailed", "action": "TerminateJob"}
+"""Policy of a role without which the job cannot succeed: others run on, or wait for it, for ever."""
 
 
 def render_volcano(plan: JobPlan) -> Manifest:
@@ -29,7 +31,8 @@ def render_volcano(plan: JobPlan) -> Manifest:
     spec: Manifest = {
         "schedulerName": options.scheduler_name,
         "queue": options.queue,
-        "minAvailable": sum(task["minAvailable"] for task in tasks),
+        # With those of a role that waits, the gang would wait for pods that are made after it has started.
+        "minAvailable": sum(task["minAvailable"] for task in tasks if "dependsOn" not in task),
         "tasks": tasks,
         "plugins": {name: list(arguments) for name, arguments in options.job_plugins.items()},
     }
@@ -68,6 +71,17 @@ def _task(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:
         "maxRetry": role.max_retries or DEFAULT_MAX_RETRY,
         "template": render_pod_template(plan, role, task),
     }
-    if role.max_retries > 0:
-        rendered["policies"] = [dict(policy) for policy in RETRY_POLICIES[role.retry_policy]]
+    policies = [*RETRY_POLICIES[role.retry_policy]] if role.max_retries > 0 else []
+    ends = role.name in (plan.options.success_roles or ())
+    if ends:
+        policies.append(COMPLETES)
+    is_awaited = role.name in plan.options.awaited_roles and rendered["minAvailable"] > 0
+    if role.max_retries == 0 and (ends or is_awaited):
+        policies.append(FAILS)
+    if policies:
+        rendered["policies"] = [dict(policy) for policy in policies]
+    awaited = (plan.options.start_after or {}).get(role.name, ())
+    names = [first.name for other in plan.roles if other.name in awaited for first in other.tasks]
+    if names:
+        rendered["dependsOn"] = {"name": names}
     return rendered

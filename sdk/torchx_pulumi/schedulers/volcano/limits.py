@@ -11,7 +11,7 @@ from torchx_pulumi.model.object_fields import items_at
 from torchx_pulumi.model.options import TaskLayout
 from torchx_pulumi.planning.layout import layout_obstacles
 from torchx_pulumi.schedulers.object_size import MAX_OBJECT_BYTES, object_bytes
-from torchx_pulumi.schedulers.volcano.checks import volcano_obstacles
+from torchx_pulumi.schedulers.volcano.checks import volcano_obstacles, whole_roles
 from torchx_pulumi.schedulers.volcano.job import render_volcano
 from torchx_pulumi.schedulers.volcano.names import MAX_PER_TASK, room_for_hosts
 from torchx_pulumi.schedulers.volcano.options import GangMode, VolcanoOptions
@@ -25,7 +25,7 @@ def check_size(plan: JobPlan[VolcanoOptions]) -> Iterator[Problem]:
     if plan.options.gang == GangMode.PODS:
         return
     yield from _check_object(plan)
-    if "svc" in plan.options.job_plugins:
+    if "svc" in plan.options.all_plugins:
         yield from _check_hosts(plan)
 
 
@@ -43,7 +43,8 @@ def _check_object(plan: JobPlan[VolcanoOptions]) -> Iterator[Problem]:
     if any(task.count > 1 for task in tasks):
         yield smaller
         return
-    obstacles = [*volcano_obstacles(plan.spec, plan.options), *layout_obstacles(plan.spec, MAX_PER_TASK)]
+    whole = whole_roles(plan.spec, plan.options)
+    obstacles = [*volcano_obstacles(plan.spec, plan.options), *layout_obstacles(plan.spec, MAX_PER_TASK, whole)]
     if obstacles:
         yield Problem("roles", f"{what}; replicas cannot share tasks (layout role): {'; '.join(obstacles)}")
     elif plan.options.layout != TaskLayout.ROLE and len(tasks) > len(plan.roles):
@@ -65,7 +66,10 @@ def _check_hosts(plan: JobPlan[VolcanoOptions]) -> Iterator[Problem]:
     replicas = sum(counts.values())
     what = f"the ConfigMap with the hosts of {replicas} replicas (Volcano's plugin svc) may have 1 MiB"
     if room < 1:
-        yield Problem("roles", f"have too many replicas: {what}; ask for fewer, or set plugins without svc")
+        yield Problem(
+            "roles",
+            f"have too many replicas: {what}; ask for fewer, or set plugins without svc and those that need it",
+        )
     else:
         length = len(plan.job_name)
         text = f"is {plan.job_name!r}, {length} characters; {what}, so it may have {room}; shorten it"

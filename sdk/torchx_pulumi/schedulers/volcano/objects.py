@@ -32,3 +32,7 @@ VOLCANO_TASK_SPEC: Final = "volcano.sh/task-spec"
 """Task name, `<role>-<replica>`, on every pod (label and annotation)."""
 VOLCANO_TASK_INDEX: Final = "volcano.sh/task-index"
 """Place of the pod in its task, from 0, on every pod (label and annotation); always 0 in the layout `replica`."""
+
+DEFAULT_MAX_RETRY = 3
+"""Retries that Volcano's webhook sets in a task without them (`jobs/mutate/mutate_job.go`). If the webhook set them, it
+would also rewrite the quantities of the task, and the next `up` would show a change of a running job."""

@@ -8,13 +8,14 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from torchx_pulumi.kube import PodReader, run_concurrently
+from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.object_fields import mapping_at, text_at
+from torchx_pulumi.model.object_fields import is_being_deleted, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.status import JobStatus, Reason
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.nodes import amount
-from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
+from torchx_pulumi.schedulers.permissions import GET_NAMESPACES, LIST_PODS, if_permitted
 from torchx_pulumi.schedulers.pods.observe import (
     AT_ONCE,
     UNPLACED,
@@ -30,10 +31,11 @@ from torchx_pulumi.schedulers.pods.observe import (
     with_last_lines,
 )
 from torchx_pulumi.schedulers.pods.rows import MOST_WHOLE, read_many
+from torchx_pulumi.schedulers.pods.status import UNREADABLE
 from torchx_pulumi.schedulers.volcano.cluster_checks import GET_POD_GROUP, GET_QUEUE, LIST_POD_GROUPS
-from torchx_pulumi.schedulers.volcano.diagnosis import queue_of
+from torchx_pulumi.schedulers.volcano.diagnosis import is_queue_gone, queue_of
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP, VOLCANO_QUEUE
-from torchx_pulumi.schedulers.volcano.status import read_gang_pods, read_volcano
+from torchx_pulumi.schedulers.volcano.status import PHASES, read_gang_pods, read_volcano
 from torchx_pulumi.schedulers.volcano.tasks import tasks_of
 
 
@@ -57,15 +59,17 @@ def observe_job(cluster: PodReader, namespace: str, name: str, expected: Expecte
     )
     status = read_job(observed)
     is_placed = status.replicas and all(replica.node for replica in status.replicas)
+    unattended = _may_be_unattended(observed, status)
     if status.state not in WAITS or is_placed:
         # Its PodGroup says no more.
-        return _explain_wait(cluster, namespace, observed, status)
+        return _explain_wait(cluster, namespace, observed, status, unattended=unattended)
     uid = job_object["metadata"].get("uid")
     group = if_allowed(
-        cluster, GET_POD_GROUP, namespace, lambda: cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{uid}")
+        cluster, GET_POD_GROUP, namespace, lambda: [cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{uid}")]
     )
-    observed = replace(observed, pod_groups=() if group is None else (group,))
-    return _explain_wait(cluster, namespace, observed, read_job(observed))
+    groups = tuple(one for one in group or () if one is not None)
+    observed = replace(observed, pod_groups=groups, lacks_group=group is not None and not groups)
+    return _explain_wait(cluster, namespace, observed, read_job(observed), unattended=unattended)
 
 
 def telling_pods(job_object: Manifest) -> list[str]:
@@ -114,7 +118,14 @@ def observe_pods(cluster: PodReader, namespace: str, name: str, expected: Expect
 
 def read_job(observed: ObservedObjects) -> JobStatus:
     """Read the status of a Volcano Job."""
-    return read_volcano(observed.job_object, observed.pods, next(iter(observed.pod_groups), None), observed.rows)
+    return read_volcano(
+        observed.job_object,
+        observed.pods,
+        next(iter(observed.pod_groups), None),
+        observed.rows,
+        unattended=is_queue_gone(observed) or is_being_deleted(observed.namespace),
+        at=observed.at,
+    )
 
 
 def read_pods(observed: ObservedObjects) -> JobStatus:
@@ -123,7 +134,7 @@ def read_pods(observed: ObservedObjects) -> JobStatus:
 
 
 def queue_amounts(queue: Manifest) -> tuple[dict[str, float], dict[str, float]]:
-    """Return what the jobs of a queue may use and what they were given; see `SchedulerBackend.queue_amounts`."""
+    """Return limits and allocation of a queue; see `SchedulerBackend.queue_amounts`."""
 
     def read(values: Mapping[str, object]) -> dict[str, float]:
         return {name: amount(values[key]) for name, key in (("cpu", "cpu"), ("gpu", labels.GPU)) if key in values}
@@ -131,12 +142,18 @@ def queue_amounts(queue: Manifest) -> tuple[dict[str, float], dict[str, float]]:
     return read(mapping_at(queue, "spec", "capability")), read(mapping_at(queue, "status", "allocated"))
 
 
-def _explain_wait(cluster: PodReader, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
-    """Read the objects that can explain why a run waits: events, nodes, its queue and the other jobs of the queue."""
+def _explain_wait(
+    cluster: PodReader, namespace: str, observed: ObservedObjects, status: JobStatus, *, unattended: bool = False
+) -> ObservedObjects:
+    """Read the objects that can explain why a run waits: events, nodes, its queue and the other jobs of the queue.
+
+    `unattended`: its controller may not look at it.
+    """
     observed = with_last_lines(cluster, namespace, observed, status)
-    if status.state not in WAITS and status.reason is not Reason.IMAGE_UNAVAILABLE:
+    waits, name = status.state in WAITS, queue_of(observed)
+    if not waits and not unattended and status.reason is not Reason.IMAGE_UNAVAILABLE:
         return observed
-    queued, name = status.reason is Reason.WAITING_IN_QUEUE, queue_of(observed)
+    queued = status.reason is Reason.WAITING_IN_QUEUE
 
     def queue() -> list[Manifest] | None:
         def read() -> list[Manifest]:
@@ -149,12 +166,41 @@ def _explain_wait(cluster: PodReader, namespace: str, observed: ObservedObjects,
         groups = list_everywhere(cluster, LIST_POD_GROUPS, namespace)
         return [group for group in groups if (text_at(group, "spec", "queue") or "default") == name]
 
-    events, nodes, queues, neighbours = run_concurrently(
+    # Why its pods cannot be made is in no other object. A queue that has not let it in is asked for none.
+    lacking = unattended and not queued and _lacks_pods(observed, status)
+    events, nodes, queues, neighbours, space = run_concurrently(
         read_if(
-            queued or needs_events(observed, status), lambda: events_of(cluster, namespace, object_names(observed))
+            queued or lacking or needs_events(observed, status),
+            lambda: events_of(cluster, namespace, object_names(observed)),
         ),
         read_if(status.reason in UNPLACED, lambda: list_nodes(cluster)),
-        read_if(queued, queue),
+        read_if(status.reason in UNPLACED or unattended, queue),
         read_if(queued, same_queue),
+        read_if(
+            lacking, lambda: if_allowed(cluster, GET_NAMESPACES, None, lambda: cluster.get(NAMESPACE, None, namespace))
+        ),
     )
-    return replace(observed, events=tuple(events or ()), nodes=nodes, queues=queues, neighbours=tuple(neighbours or ()))
+    return replace(
+        observed,
+        events=tuple(events or ()),
+        nodes=nodes,
+        queues=queues,
+        neighbours=tuple(neighbours or ()),
+        namespace=space,
+    )
+
+
+def _may_be_unattended(observed: ObservedObjects, status: JobStatus) -> bool:
+    """Return whether Volcano has something to do for a job: note that it runs or has ended, or make pods."""
+    if status.state in WAITS:
+        return True
+    if status.phase == "Terminated":
+        return status.state is JobState.FAILED and all(one.state is not JobState.FAILED for one in status.replicas)
+    if PHASES.get(status.phase or "", UNREADABLE)[0] is not JobState.RUNNING:
+        return False
+    ended = [replica.state.terminal for replica in status.replicas]
+    return _lacks_pods(observed, status) or (bool(ended) and all(ended))
+
+
+def _lacks_pods(observed: ObservedObjects, status: JobStatus) -> bool:
+    return observed.listed and observed.pod_count < len(status.replicas)

@@ -14,6 +14,11 @@ DEFAULT_PLUGINS: Mapping[str, Sequence[str]] = MappingProxyType(
 )
 """Volcano job plugins that replicas need to find each other, also before they are ready."""
 
+ADDED_PLUGINS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {"tensorflow": ("svc",), "mpi": ("svc", "ssh"), "pytorch": ("svc",), "ray": ("svc",)},
+)
+"""Plugins that Volcano's webhook adds to a job, by the plugin that needs them (`jobs/mutate/mutate_job.go`)."""
+
 
 class GangMode(str, Enum):
     """Who makes the pods of a Volcano job."""
@@ -66,11 +71,33 @@ class VolcanoOptions(Options):
         "How close together the gang must be placed. Unset: anywhere", default=None
     )
     plugins: Mapping[str, Sequence[str]] | None = option(
-        "Volcano job plugins and their arguments. Unset: svc and env, as TorchX has them", default=None
+        "Volcano job plugins and their arguments. Unset: svc, which lets only pods of the job in, and env",
+        default=None,
+    )
+    success_roles: Sequence[str] | None = option(
+        "Roles that end the job: it succeeds when all replicas of one of them have. Unset: all roles have to",
+        default=None,
+        known=True,
+    )
+    start_after: Mapping[str, Sequence[str]] | None = option(
+        "Role to the roles that must run before its pods are made; it is no part of the gang. Unset: none waits",
+        default=None,
+        known=True,
     )
     image_secrets: Sequence[str] = option("Names of pull secrets to set on the pod specs. Empty: none", default=())
 
     @property
     def job_plugins(self) -> Mapping[str, Sequence[str]]:
-        """Return the plugins in force."""
+        """Return the plugins in force, as they are written into the job."""
         return DEFAULT_PLUGINS if self.plugins is None else self.plugins
+
+    @property
+    def awaited_roles(self) -> frozenset[str]:
+        """Return the roles that others wait for."""
+        return frozenset(name for names in (self.start_after or {}).values() for name in names)
+
+    @property
+    def all_plugins(self) -> frozenset[str]:
+        """Return the names of the plugins that the job has in the cluster: also those that Volcano adds."""
+        added = (ADDED_PLUGINS.get(name, ()) for name in self.job_plugins)
+        return frozenset(self.job_plugins).union(*added)

@@ -7,6 +7,7 @@ the job's own phase. Messages are in `volcano.diagnosis`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from torchx_pulumi.kube.pod_list import PodRow
@@ -28,12 +29,20 @@ from torchx_pulumi.schedulers.pods.status import (
     Outcome,
     finished_at,
     group_pods,
+    has_been_over,
     job_conditions,
     make_roles,
     started_at,
     sum_up,
 )
-from torchx_pulumi.schedulers.volcano.tasks import read_tasks
+from torchx_pulumi.schedulers.volcano.tasks import (
+    completes,
+    ending_roles,
+    lacks_success,
+    read_tasks,
+    restarts_after_failure,
+    restarts_left,
+)
 
 PHASES: Final[Mapping[str, Outcome]] = {
     "Pending": (JobState.PENDING, Reason.WAITING_FOR_PODS),
@@ -58,6 +67,9 @@ def read_volcano(
     pods: Iterable[Observed] | None = (),
     pod_group: Observed | None = None,
     rows: Mapping[str, PodRow] | None = None,
+    *,
+    unattended: bool = False,
+    at: datetime | None = None,
 ) -> JobStatus:
     """Return the status of a Volcano Job, without messages.
 
@@ -68,6 +80,8 @@ def read_volcano(
         pod_group: Its observed PodGroup, which says why a gang waits.
         rows: All pods in short, by name, if `pods` has only some. Times are then those of the job, except that
             `started_at` is earlier if a pod of `pods` started earlier. None: `pods` has all.
+        unattended: Volcano's controller does not look at it, or can make no pod: its queue or its namespace is gone.
+        at: When all this was read, aware. None: unknown.
     """
     if job is None:
         return JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND)
@@ -78,6 +92,14 @@ def read_volcano(
         state, reason = JobState.SUBMITTED, Reason.SUBMITTED
     roles = read_tasks(job, found, rows or {}, state)
     replicas = [replica for role in roles for replica in role.replicas]
+    # What a pod shows while it is being deleted is not its end.
+    over = all(replica.state.terminal for replica in replicas) and not any(map(is_being_deleted, found))
+    if not is_being_deleted(job) and (unattended or phase == "Terminated" or has_been_over(replicas, found, at)):
+        state, reason = _read_unattended(job, phase, replicas, (state, reason), over=over)
+    if state is JobState.SUCCEEDED and lacks_success(job, roles):
+        state, reason = JobState.FAILED, Reason.FAILED
+    elif phase == "Running" and state is JobState.RUNNING and ending_roles(job, roles):
+        reason = Reason.STOPPING
     reason = _find_reason(state, reason, replicas, pod_group)
     if is_being_deleted(job) and not state.terminal:
         reason = Reason.STOPPING
@@ -101,6 +123,30 @@ def read_volcano(
         started_at=began,
         finished_at=ended,
     )
+
+
+def _read_unattended(
+    job: Observed, phase: str | None, replicas: Sequence[ReplicaStatus], said: Outcome, *, over: bool
+) -> Outcome:
+    """Return state and reason of a job that its controller does not look at: what it would say if it did.
+
+    `said` is what its phase says. It stays where the controller would start the job again. `over`: all pods have ended.
+    """
+    if phase == "Restarting":
+        # Its pods are made, or its end is noted, only when the controller looks.
+        return (JobState.FAILED, Reason.RETRIES_EXHAUSTED) if restarts_left(job) < 0 else POD_PHASES["Running"]
+    succeeded = {replica.pod for replica in replicas if replica.state is JobState.SUCCEEDED}
+    if phase == "Terminated":
+        # Volcano also ends so a job that it could not act on, whatever its pods did.
+        return (JobState.SUCCEEDED, Reason.COMPLETED) if succeeded and over and completes(job, succeeded) else said
+    begun = [replica for replica in replicas if replica.state not in (JobState.PENDING, JobState.UNKNOWN)]
+    if phase not in (None, "Pending", "Running") or not begun:
+        return said
+    if not over:
+        return POD_PHASES["Running"]
+    if completes(job, succeeded):
+        return JobState.SUCCEEDED, Reason.COMPLETED
+    return POD_PHASES["Running"] if restarts_after_failure(job) else (JobState.FAILED, Reason.FAILED)
 
 
 def read_gang_pods(

@@ -1,11 +1,10 @@
-"""Layers: the same bytes everywhere, read from any offset, and not read again without need."""
+"""Layers: the same bytes everywhere, and not read again without need."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import os
-import random
 import re
 import zlib
 from pathlib import Path
@@ -40,8 +39,8 @@ def layer_of(image: LayeredImage) -> Blob:
     return image.new_blobs[0]
 
 
-def content_of(blob: Blob, offset: int = 0) -> bytes:
-    return b"".join(blob.read(offset))
+def content_of(blob: Blob) -> bytes:
+    return b"".join(blob.read())
 
 
 def test_the_digest_of_a_workspace_is_the_same_everywhere(files: Path) -> None:
@@ -74,15 +73,6 @@ def test_the_stream_is_gzip_and_what_the_digests_say(files: Path) -> None:
     assert isinstance(blob, layers.Layer)
     assert f"sha256:{hashlib.sha256(gzip.decompress(content)).hexdigest()}" == blob.diff_id
     assert all(len(piece) <= 1 << 20 for piece in blob.read())
-
-
-def test_the_stream_can_be_read_from_any_offset(files: Path) -> None:
-    blob = layer_of(build(files, TEXT, make_base()))
-    content = content_of(blob)
-    chance = random.Random(0)
-    near = [each + shift for each in (10, 10 + 65_540, 10 + 2 * 65_540, len(content) - 8) for shift in range(-3, 4)]
-    for offset in [0, 1, *near, len(content) - 1, len(content), *(chance.randrange(len(content)) for _ in range(200))]:
-        assert content_of(blob, offset) == content[offset:], offset
 
 
 def test_zlib_is_used_for_a_checksum_only(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

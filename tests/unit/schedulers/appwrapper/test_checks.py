@@ -105,7 +105,13 @@ def test_retries_are_warned_of_loudly_since_mcad_does_not_end_them() -> None:
     said = warnings(role(max_retries=2))
     assert "for ever" in said
     assert "RetriesExhausted" in said
-    assert warnings(role(max_retries=2), api_version=AppWrapperVersion.V1BETA2) == ""
+
+
+def test_retries_that_do_not_cover_a_deleted_pod_are_warned_of() -> None:
+    said = warnings(role(max_retries=2), api_version=AppWrapperVersion.V1BETA2)
+    assert "If a pod is deleted" in said
+    assert "without a retry, and its other pods run on for 10 minutes" in said
+    assert warnings(role(), api_version=AppWrapperVersion.V1BETA2) == ""
 
 
 def test_retries_that_differ_or_are_of_a_replica_are_warned_of() -> None:

@@ -90,7 +90,7 @@ def test_the_end_comes_from_the_pods_whatever_mcad_says(word: str) -> None:
     good, bad = read_mcad(mcad(word), GOOD), read_mcad(mcad(word), BAD)
     assert (good.state, good.reason) == (JobState.SUCCEEDED, Reason.COMPLETED)
     assert (bad.state, bad.reason) == (JobState.FAILED, Reason.EXIT_CODE)
-    assert bad.message == "pod app-trainer-1 on node n0: exited with code 3 (1 of 2 replicas)"
+    assert bad.message == "exited with code 3 (1 of 2 replicas; pod app-trainer-1 on node n0)"
     assert [replica.exit_code for replica in bad.roles[0].replicas] == [None, 3]
     assert good.finished_at == datetime(2026, 3, 1, 10, 0, 40, tzinfo=timezone.utc)
 
@@ -205,7 +205,7 @@ def test_what_was_said_before_pods_had_a_node_is_no_reason_any_more() -> None:
     status = read_mcad(wrapper, placed, groups, about)
     assert (status.state, status.reason, status.diagnoses) == (JobState.PENDING, Reason.STARTING, ())
     assert status.message == (
-        "pod app-trainer-0 on node n0: placed on its node; the container is being created (2 of 2 replicas)"
+        "placed on its node; the container is being created (2 of 2 replicas; pod app-trainer-0 on node n0)"
     )
     assert {one.type: one.status for one in status.conditions}["Admitted"] == "True"
     # Of one of two pods, only what was said about it is old.
@@ -285,12 +285,39 @@ def test_the_operators_phase_alone_tells_the_end(pods: Any) -> None:
     assert (failed.state, failed.reason) == (JobState.FAILED, Reason.EXIT_CODE)
 
 
-def test_a_failed_operators_job_says_why_when_its_pods_are_gone() -> None:
-    unhealthy = condition("Unhealthy", "True", "MissingComponent", "Only found 1 deployed components")
-    status = read_mcad(operators("Failed", unhealthy))
-    assert (status.state, status.reason) == (JobState.FAILED, Reason.FAILED)
-    assert "MissingComponent: Only found 1 deployed components" in status.message
-    assert status.roles[0].replicas[0].reason is Reason.POD_GONE
+MISSING = condition("Unhealthy", "True", "MissingComponent", "Only found 2 deployed components, but was expecting 3")
+LEAVES = pod("trainer-1")
+LEAVES["metadata"]["deletionTimestamp"] = ENDED
+TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicted"}
+DRAINED = {"phase": "Running", "conditions": [TARGET]}
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason", "said"),
+    [
+        ([pod("trainer-0")], Reason.POD_GONE, "app-trainer-1 was deleted before the end of the job"),
+        # The other one fails because the first is gone.
+        (
+            [pod("trainer-0", "Failed", containerStatuses=terminated(1))],
+            Reason.POD_GONE,
+            "app-trainer-1 was deleted before the end of the job",
+        ),
+        ([pod("trainer-0"), LEAVES], Reason.POD_GONE, "app-trainer-1 was deleted before the end of the job"),
+        ([pod("trainer-0"), {**LEAVES, "status": DRAINED}], Reason.EVICTED, "was evicted, as when a node is drained"),
+        # Later the operator deletes all pods, and which were missing is not known. A Service may have been.
+        ([], Reason.FAILED, "MissingComponent: Only found 2 deployed components"),
+        (GOOD, Reason.FAILED, "MissingComponent: Only found 2 deployed components"),
+    ],
+)
+def test_an_operators_job_that_a_deleted_pod_ended_names_it_and_its_retries_are_no_cause(
+    pods: Any, reason: Reason, said: str
+) -> None:
+    for retries in (3, 1):
+        status = read_mcad(operators("Failed", MISSING, retries=retries, resettingCount=1), pods)
+        assert (status.state, status.reason) == (JobState.FAILED, reason)
+        assert said in status.message
+        if reason is not Reason.FAILED:
+            assert "max_retries of an AppWrapper v1beta2 does not cover a deleted pod" in status.diagnoses[0].resolution
 
 
 def test_an_operators_job_out_of_retries_says_so() -> None:

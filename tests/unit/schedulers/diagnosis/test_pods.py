@@ -13,7 +13,10 @@ from torchx_pulumi.schedulers.diagnosis.pods import explain_row
 
 from tests.unit.schedulers.diagnosis.objects import (
     JOB,
+    MCAD,
     NOW,
+    OPERATOR,
+    PODS,
     Manifest,
     ended,
     first,
@@ -22,6 +25,7 @@ from tests.unit.schedulers.diagnosis.objects import (
     job,
     pod,
     waits,
+    wrapper,
 )
 
 BACK_OFF = 'Back-off pulling image "img:1": ErrImagePull: '
@@ -55,7 +59,7 @@ def test_an_image_says_why_it_cannot_be_pulled_in_words_that_stay(word: str, sai
     pods = [pod(index, containerStatuses=waits(word, said)) for index in range(2)]
     one = first(head=job(), pods=pods, pod_groups=[group("Running")])
     assert one.reason is Reason.IMAGE_UNAVAILABLE
-    assert f"image 'img:1' cannot be pulled: {cause} (2 of 2 replicas)" in one.summary
+    assert f"image 'img:1' cannot be pulled: {cause} (2 of 2 replicas; pod " in one.summary
     assert [thing.name for thing in one.objects] == ["app-trainer-0-0", "app-trainer-1-0"]
     if word == "ErrImagePull":
         other = [pod(0, containerStatuses=waits("ImagePullBackOff", BACK_OFF + said)), pods[1]]
@@ -93,7 +97,7 @@ def test_an_end_is_told_with_code_signal_and_last_lines(statuses: Any, reason: R
     one = first(head=job("Failed", 1), pods=[pod(phase="Failed", node="n1", containerStatuses=statuses)])
     assert one.reason is reason
     assert said in one.summary
-    assert one.summary.startswith("pod app-trainer-0-0 on node n1: ")
+    assert one.summary.endswith(" (pod app-trainer-0-0 on node n1)")
     assert one.resolution
 
 
@@ -137,6 +141,36 @@ def test_what_ended_first_is_the_cause_and_what_was_stopped_a_consequence() -> N
 )
 def test_a_pod_that_was_taken_away_says_by_whom(status: Manifest, reason: Reason) -> None:
     assert first(head=job("Failed", 1), pods=[pod(phase="Failed", **status)]).reason is reason
+
+
+COVERED = "once the job has ended, launch it again; max_retries does that for you"
+LOSSES = {"drained": "EvictionByEvictionAPI", "tainted": "DeletionByTaintManager", "lost node": "DeletionByPodGC"}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("form", "head", "advice"),
+    [
+        (JOB, job("Failed", 1), COVERED),
+        (PODS, group("Running") | {"spec": {"minMember": 1}}, "gang=pods has no retries, gang=job has"),
+        (MCAD, wrapper("Failed"), COVERED),
+        (OPERATOR, wrapper(None, version="v1beta2") | {"status": {"phase": "Failed"}}, "does not cover a deleted pod"),
+    ],
+    ids=["job", "pods", "mcad", "operator"],
+)
+def test_advice_about_a_deleted_pod_says_whether_retries_cover_it(
+    form: Any, head: Manifest, advice: str, loss: str
+) -> None:
+    target = {"type": "DisruptionTarget", "status": "True", "reason": LOSSES[loss]}
+    lost = pod(phase="Failed", conditions=[target], containerStatuses=ended(143))
+    if head["kind"] == "AppWrapper":
+        lost["metadata"]["name"] = "app-trainer-0"
+    one = first(form, head=head, pods=[lost])
+    assert one.reason is (Reason.EVICTED if loss == "drained" else Reason.NODE_LOST)
+    assert advice in one.resolution
+    # A crash is what retries of every variant are for, where there are any.
+    lost["status"] = {"phase": "Failed", "containerStatuses": ended(1)}
+    assert "max_retries" not in first(form, head=head, pods=[lost]).resolution
 
 
 def test_a_node_that_does_not_answer_is_told_while_the_job_runs() -> None:

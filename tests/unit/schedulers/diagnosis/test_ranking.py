@@ -32,6 +32,25 @@ def test_retries_that_are_used_up_come_first_and_their_cause_next() -> None:
     assert reasons == [Reason.RETRIES_EXHAUSTED, Reason.EXIT_CODE]
 
 
+@pytest.mark.parametrize(
+    ("times", "said", "advice"),
+    [
+        ({}, "started again 2 times, of which 2 were allowed", "see why it fails"),
+        ({"Aborting": 5, "Aborted": 7, "Running": 9}, "Volcano counts each resume after a cancellation", "see why it"),
+        ({"Running": 4, "Aborting": 5, "Failed": 6}, "a resume ended it, nothing of it failed: started", "launch it a"),
+        ({"Running": 4, "Aborted": 5, "Failed": 6}, "a resume ended it, nothing of it failed: started", "launch it a"),
+        ({"Aborting": 5, "Failed": 6}, "a resume ended it, nothing of it failed: started", "launch it again"),
+    ],
+)
+def test_retries_that_resumes_used_up_are_told_so(times: dict[str, int], said: str, advice: str) -> None:
+    conditions = [{"status": phase, "lastTransitionTime": f"2026-03-01T10:00:0{at}Z"} for phase, at in times.items()]
+    head = job("Failed", 1, spec={"maxRetry": 2}, status={"retryCount": 2, "conditions": conditions})
+    one = first(head=head, pods=[])
+    assert one.reason is Reason.RETRIES_EXHAUSTED
+    assert said in one.summary
+    assert one.resolution.startswith(advice)
+
+
 def test_a_job_that_is_well_or_over_has_no_diagnosis() -> None:
     well = [pod(index, "Running", node="n", containerStatuses=[{"state": {"running": {}}}]) for index in range(2)]
     assert found(head=job("Running"), pods=well, pod_groups=[group("Running")]) == ()
@@ -101,7 +120,7 @@ def test_the_time_of_a_read_grows_no_faster_than_the_number_of_replicas() -> Non
     assert min(read_s(many) for _ in range(3)) < 3 * 10 * min(read_s(few) for _ in range(3))
     status = JOB.read_status(many, NOW)
     assert len(json.dumps(build_observed(status, observed_at=NOW))) < 64 * 1024
-    assert "(1000 of 1000 replicas)" in status.diagnoses[0].summary
+    assert "(1000 of 1000 replicas; pod " in status.diagnoses[0].summary
 
 
 def failed_replicas(count: int) -> ObservedObjects:

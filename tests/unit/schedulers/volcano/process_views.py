@@ -8,7 +8,7 @@ from typing import Any
 
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.planning.layout import expand
+from torchx_pulumi.planning.references import expand
 from torchx_pulumi.schedulers.volcano.job import render_volcano
 
 POD = "<pod>"

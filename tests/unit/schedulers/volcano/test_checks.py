@@ -61,6 +61,9 @@ def test_good_options_have_no_problems() -> None:
         ("plugins", {"svc": "--flag"}),
         ("plugins", ["svc"]),
         ("plugins", {"": []}),
+        ("success_roles", "master"),
+        ("start_after", ["a"]),
+        ("start_after", {"a": "b"}),
     ],
 )
 def test_wrong_option_is_named(field: str, value: Any) -> None:
@@ -124,3 +127,32 @@ def test_gang_of_pods_refuses_what_only_a_controller_can_do(
 def test_unknown_gang_is_refused() -> None:
     found = [str(problem) for problem in option_problems(options(gang="both"))]
     assert found == ["options.gang: is 'both', must be job or pods"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "problems"),
+    [
+        ({"success_roles": ["a", "b"], "start_after": {"a": ["b"], "c": ["a", "b"]}}, []),
+        ({"success_roles": []}, ["success_roles: is empty, must name a role of the job"]),
+        ({"success_roles": ["a", "x"]}, ["success_roles[1]: is 'x', which is no role; known are a, b, c"]),
+        ({"start_after": {}}, ["start_after: is empty"]),
+        ({"start_after": {"a": []}}, ["start_after['a']: is empty"]),
+        ({"start_after": {"a": ["x"]}}, ["start_after['a'][0]: is 'x', which is no role"]),
+        ({"start_after": {"x": ["a"]}}, ["start_after['x']: is of a role that is not there"]),
+        ({"start_after": {"a": ["a"]}}, ["start_after: has roles that wait for each other: 'a'; one has to"]),
+        (
+            {"start_after": {"a": ["b"], "b": ["c"], "c": ["a"]}},
+            ["start_after: has roles that wait for each other: 'a', 'b', 'c'"],
+        ),
+        (
+            {"success_roles": ["a"], "start_after": {"a": ["b"]}, "gang": GangMode.PODS},
+            ["success_roles: must be unset with gang=pods", "start_after: must be unset with gang=pods"],
+        ),
+    ],
+)
+def test_roles_that_end_a_job_or_wait_exist_and_none_waits_for_itself(
+    chosen: dict[str, Any], problems: list[str]
+) -> None:
+    found = launch_problems("app-x1", *(role(name=name) for name in "abc"), **chosen)
+    assert len(found) == len(problems)
+    assert all(text.startswith(f"options.{wanted}") for text, wanted in zip(found, problems, strict=True)), found

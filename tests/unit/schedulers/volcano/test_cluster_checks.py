@@ -6,7 +6,8 @@ import pytest
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.schedulers.preflight import preflight
 from torchx_pulumi.schedulers.volcano.options import GangMode, VolcanoOptions
-from torchx_pulumi.testing import FakeCluster
+
+from tests.fakes import FakeCluster
 
 
 @pytest.mark.parametrize(

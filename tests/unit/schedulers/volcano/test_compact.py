@@ -14,8 +14,8 @@ from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.pods.rows import MOST_FAILED, MOST_WHOLE, OF_EACH
 from torchx_pulumi.schedulers.replicas import replica_of
 from torchx_pulumi.schedulers.volcano.observe import telling_pods
-from torchx_pulumi.testing import FakeCluster
 
+from tests.fakes import FakeCluster
 from tests.unit.schedulers.observed_objects import read_volcano, terminated, waiting
 from tests.unit.schedulers.volcano.compact import Manifest, compact_job, pod_of
 
@@ -44,7 +44,7 @@ def test_a_replica_is_the_first_one_of_its_task_and_its_place() -> None:
 def test_a_failed_replica_of_a_task_is_named() -> None:
     pods = [pod_of("trainer-1", 0), pod_of("trainer-1", 1, "Failed", containerStatuses=terminated(3))]
     status = read_volcano(compact_job({"trainer-1": 2}, "Failed"), pods)
-    assert status.message == "pod app-trainer-1-1 on node n0: exited with code 3 (1 of 2 replicas)"
+    assert status.message == "exited with code 3 (1 of 2 replicas; pod app-trainer-1-1 on node n0)"
     assert [one.exit_code for one in status.replicas] == [None, 3]
 
 
@@ -199,7 +199,7 @@ def test_few_pods_of_a_run_that_had_many_are_read_as_a_whole() -> None:
 def test_failed_pods_of_many_are_diagnosed_with_their_exit_code() -> None:
     failed = {f"app-t-0-{place}": pod_of("t-0", place, "Failed", containerStatuses=terminated(3)) for place in (7, 90)}
     status, _ = see(big("Failed", **failed))
-    assert status.message == f"pod app-t-0-7 on node n0: exited with code 3 (2 of {COUNT} replicas)"
+    assert status.message == f"exited with code 3 (2 of {COUNT} replicas; pod app-t-0-7 on node n0)"
     assert {(one.id, one.exit_code) for one in status.replicas if one.state is JobState.FAILED} == {(7, 3), (90, 3)}
 
 
@@ -210,7 +210,7 @@ def test_where_not_all_failed_pods_are_read_a_diagnosis_says_so() -> None:
     }
     status, seen = see(big("Failed", **failed))
     assert status.roles[0].counts[JobState.FAILED] == many
-    assert f"exited with code 3 (at least {MOST_FAILED} of {COUNT} replicas)" in status.message
+    assert f"exited with code 3 (at least {MOST_FAILED} of {COUNT} replicas; pod " in status.message
     unread = [one for one in status.replicas if one.state is JobState.FAILED and one.exit_code is None]
     assert len(unread) == 50
     assert {(one.reason, "do not say why" in one.message) for one in unread} == {(Reason.EXIT_CODE, False)}
@@ -232,7 +232,9 @@ def test_a_few_stuck_pods_among_many_that_wait_are_found() -> None:
     pods["app-t-0-599"] = pod_of("t-0", 599, "Pending", containerStatuses=waiting("ImagePullBackOff", said))
     status, _ = see(big("Pending", **pods))
     assert status.reason is Reason.IMAGE_UNAVAILABLE
-    assert f"(1 of {COUNT} replicas)" in status.message or f"(at least 1 of {COUNT} replicas)" in status.message
+    assert (
+        f"(1 of {COUNT} replicas; pod " in status.message or f"(at least 1 of {COUNT} replicas; pod " in status.message
+    )
     assert status.roles[0].counts == {JobState.PENDING: COUNT}
 
 

@@ -22,7 +22,7 @@ NAMED = re.compile(
 
 
 def differing(*roles: RoleSpec, **options: Any) -> tuple[set[str], list[str]]:
-    """Return what some process sees differently in the layout `role`, without what is named, and the warnings of it."""
+    """Return the differences that a process sees in the layout `role`, without the named ones, and its warnings."""
     shared = plan(*roles, layout="role", **options)
     alone, views = process_views(plan(*roles, layout="replica", **options)), process_views(shared)
     assert alone.keys() == views.keys()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.waiting import reached
+from torchx_pulumi.schedulers import ObservedObjects, find_backend
 from torchx_pulumi.schedulers.volcano.status import PHASES
 
 from tests.unit.schedulers.observed_objects import (
@@ -93,7 +94,7 @@ def test_a_failed_replica_gives_exit_code_node_and_pod() -> None:
     pods = [pod("trainer-0", "Succeeded"), pod("trainer-1", "Failed", containerStatuses=terminated(3))]
     status = read_volcano(vcjob("Failed"), pods)
     assert (status.state, status.reason) == (JobState.FAILED, Reason.EXIT_CODE)
-    assert status.message == "pod app-trainer-1-0 on node n0: exited with code 3 (1 of 2 replicas)"
+    assert status.message == "exited with code 3 (1 of 2 replicas; pod app-trainer-1-0 on node n0)"
     assert status.roles[0].replicas[1].exit_code == 3
 
 
@@ -136,7 +137,7 @@ def test_an_unschedulable_gang_gives_the_text_of_its_pod_group() -> None:
     assert (status.state, status.reason, status.message) == (
         JobState.PENDING,
         Reason.UNSCHEDULABLE,
-        "no node for it now: the nodes are cordoned: 8/8 tasks in gang unschedulable",
+        "no node for it now: 8/8 tasks in gang unschedulable",
     )
 
 
@@ -152,7 +153,9 @@ def test_a_stale_unschedulable_condition_is_not_believed() -> None:
 def test_a_gang_that_the_queue_has_not_admitted_names_the_queue() -> None:
     status = read_volcano(vcjob("Pending"), [], pod_group("Pending"))
     assert (status.reason, "'default'" in status.message) == (Reason.WAITING_IN_QUEUE, True)
-    assert {c.type: c.status for c in status.conditions}["Admitted"] == "False"
+    for phase, admitted in (("Pending", "False"), ("Unknown", "True")):
+        status = read_volcano(vcjob("Pending"), [], pod_group(phase))
+        assert {c.type: c.status for c in status.conditions}["Admitted"] == admitted
 
 
 def test_an_evicted_pod_says_so() -> None:
@@ -329,7 +332,10 @@ def test_an_elastic_job_that_completed_without_one_replica_says_so() -> None:
     ]
     status = read_volcano(vcjob("Completed"), seen)
     assert (status.state, status.reason) == (JobState.SUCCEEDED, Reason.COMPLETED)
-    assert "1 of 2 replicas succeeded; pod app-trainer-1-0 on node n0: exited with code 3" in status.message
+    assert (
+        "1 of 2 replicas succeeded; exited with code 3 (1 of 2 replicas; pod app-trainer-1-0 on node n0)"
+        in status.message
+    )
     counts = {"taskStatusCount": {"trainer-0": {"phase": {"Succeeded": 1}}, "trainer-1": {"phase": {"Failed": 1}}}}
     assert "1 of 2 replicas succeeded" in read_volcano(vcjob("Completed", status=counts)).message
     assert read_volcano(vcjob("Completed"), seen[:1]).message == "all replicas exited with code 0"
@@ -411,3 +417,127 @@ def test_half_filled_objects_never_raise(data: st.DataObject) -> None:
 def test_anything_at_all_reads_as_a_state(job: Any, one: Any, group: Any) -> None:
     assert read_volcano(job, [one], group).message
     assert read_gang_pods(group, [one]).message
+
+
+COMPLETES = {"event": "TaskCompleted", "action": "CompleteJob"}
+FAILS = {"event": "PodFailed", "action": "TerminateJob"}
+FAILED = terminated(3)
+
+
+def ordered_job(phase: str, gang: int, **changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a job of one master and two workers, with changes of their tasks; `gang` is its minAvailable."""
+    made = vcjob(phase, tasks=["master-0", "worker-0", "worker-1"])
+    made["spec"]["minAvailable"] = gang
+    for task in made["spec"]["tasks"]:
+        task.update(changes.get(task["name"].split("-")[0], {}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("phase", "pods", "state", "reason", "workers", "message"),
+    [
+        (
+            "Running",
+            [pod("master-0"), pod("worker-0"), pod("worker-1", "Succeeded")],
+            "RUNNING", "Running", ["RUNNING Running", "SUCCEEDED Completed"], "running",
+        ),
+        (
+            "Running",
+            [pod("master-0", "Succeeded"), pod("worker-0"), pod("worker-1")],
+            "RUNNING", "Stopping", ["RUNNING Running"] * 2,
+            "role master has succeeded, which completes the job; the other replicas are being stopped",
+        ),
+        (
+            "Completing",
+            [pod("master-0", "Succeeded"), pod("worker-0")],
+            "RUNNING", "Stopping", ["RUNNING Running", "PENDING WaitingForPods"],
+            "role master has succeeded, which completes the job; the other replicas are being stopped",
+        ),
+        (
+            "Completed",
+            [pod("master-0", "Succeeded")],
+            "SUCCEEDED", "Completed", ["CANCELLED RoleEnded"] * 2,
+            "role master has succeeded, which completes the job; other replicas: 2 stopped",
+        ),
+        (
+            "Completed",
+            [pod("master-0", "Succeeded"), pod("worker-0", "Failed", containerStatuses=FAILED)],
+            "SUCCEEDED", "Completed", ["FAILED ExitCode", "CANCELLED RoleEnded"],
+            "role master has succeeded, which completes the job; other replicas: 1 stopped, 1 failed before",
+        ),
+        (
+            "Terminated",
+            [pod("master-0", "Failed", containerStatuses=FAILED)],
+            "FAILED", "ExitCode", ["CANCELLED RoleEnded"] * 2, "exited with code 3 (pod app-master-0-0 on node n0)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_job_ends_with_one_of_its_roles(
+    phase: str, pods: list[Any], state: str, reason: str, workers: list[str], message: str
+) -> None:
+    status = read_volcano(ordered_job(phase, 3, master={"policies": [COMPLETES, FAILS]}), pods)
+    assert (status.state.value, status.reason.value) == (state, reason)
+    assert [f"{one.state.value} {one.reason.value}" for one in status.roles[1].replicas] == workers
+    assert message in status.message
+
+
+@pytest.mark.parametrize(
+    ("phase", "worker", "pods", "state", "reason", "message"),
+    [
+        ("Running", {}, [pod("master-0")], "RUNNING", "Running", "running"),
+        (
+            "Pending", {}, [pod("master-0", "Pending")],
+            "PENDING", "WaitingForPods", "",
+        ),
+        (
+            "Running", {}, [pod("master-0", "Succeeded"), pod("worker-0", "Succeeded"), pod("worker-1")],
+            "RUNNING", "Running", "running",
+        ),
+        (
+            "Completed", {},
+            [pod("master-0", "Succeeded"), *(pod(f"worker-{n}", "Failed", containerStatuses=FAILED) for n in (0, 1))],
+            "FAILED", "ExitCode", "exited with code 3 (2 of 3 replicas; pod app-worker-0-0 on node n0)",
+        ),
+        (
+            "Completed", {"minAvailable": 0},
+            [pod("master-0", "Succeeded"), pod("worker-0", "Succeeded"), pod("worker-1", "Failed")],
+            "SUCCEEDED", "Completed", "2 of 3 replicas succeeded",
+        ),
+        ("Completed", {}, [pod("master-0", "Succeeded")], "SUCCEEDED", "Completed", "all replicas exited with code 0"),
+    ],
+)  # fmt: skip
+def test_a_job_with_a_role_that_waits_is_judged_by_its_roles(
+    phase: str, worker: dict[str, Any], pods: list[Any], state: str, reason: str, message: str
+) -> None:
+    depends = {"dependsOn": {"name": ["master-0"]}, **worker}
+    status = read_volcano(ordered_job(phase, 1, worker=depends), pods)
+    assert (status.state.value, status.reason.value) == (state, reason)
+    assert message in status.message
+
+
+def test_a_role_that_waits_says_for_what() -> None:
+    def waiting_on(*workers: dict[str, Any]) -> Any:
+        return read_volcano(
+            ordered_job("Running", 2, master={"dependsOn": {"name": ["worker-0", "worker-1"]}}), workers
+        )
+
+    status = waiting_on(pod("worker-0"), pod("worker-1", "Pending"))
+    (launcher,) = status.roles[0].replicas
+    assert (launcher.state, launcher.reason) == (JobState.PENDING, Reason.WAITING_FOR_ROLE)
+    assert launcher.message == "its role starts after another one"
+    assert status.message == "role master starts after worker (1 of 2 run)"
+    assert waiting_on(pod("worker-0"), pod("worker-1")).roles[0].replicas[0].reason is Reason.WAITING_FOR_PODS
+    counted = ordered_job("Running", 2, master={"dependsOn": {"name": ["worker-0", "gone"]}})
+    counted["status"]["taskStatusCount"] = {"worker-0": {"phase": {"Running": 1}}}
+    assert read_volcano(counted, None).roles[0].replicas[0].reason is Reason.WAITING_FOR_PODS
+
+
+def test_a_job_whose_controller_missed_the_end_of_its_role_says_how_to_end_it() -> None:
+    ended = pod("master-0", "Succeeded", containerStatuses=terminated(0, "Completed"))
+    job = ordered_job("Running", 3, master={"policies": [COMPLETES]})
+    for minute, reasons in ((1, [Reason.STOPPING]), (2, [Reason.STOPPING, Reason.CONTROLLER_ABSENT])):
+        at = datetime(2026, 3, 1, 10, minute, 30, tzinfo=timezone.utc)
+        seen = ObservedObjects(job_object=job, pods=[ended, pod("worker-0"), pod("worker-1")], at=at)
+        diagnoses = find_backend("volcano").variants["job"].read_status(seen).diagnoses
+        assert [one.reason for one in diagnoses] == reasons
+    assert "torchx-pulumi cancel" in diagnoses[1].detail

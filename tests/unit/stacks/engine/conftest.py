@@ -11,6 +11,8 @@ import pytest
 from torchx_pulumi.inputs.rendering import plan_app
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.runs.registration import Registration
+from torchx_pulumi.stack_state import stack_locks
+from torchx_pulumi_stacks.engine import app_stack
 
 from tests.unit.builders import registration_of
 
@@ -23,6 +25,13 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "pulumi"))
     return tmp_path / "state" / "torchx-pulumi"
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many attempts to get a lock as the product makes, sooner after each other."""
+    for module, name in ((stack_locks, "RETRY_PAUSES_S"), (app_stack, "LOCK_RETRY_PAUSES_S")):
+        monkeypatch.setattr(module, name, tuple(pause_s / 10 for pause_s in getattr(module, name)))
 
 
 @pytest.fixture

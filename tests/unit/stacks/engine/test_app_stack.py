@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.runs import deletion
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
-from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.app_stack import NO_STACK, AppStack
 from torchx_pulumi_stacks.engine.engine_semaphore import VARIABLE, EngineSlot
+
+from tests.fakes import FakeCluster
 
 BASE = "urn:pulumi:default.train-1::torchx::"
 COMPONENT = "torchx:index:VolcanoTrainingJob"
@@ -88,6 +90,28 @@ def test_what_a_program_has_put_into_the_stack_is_destroyed_and_not_forgotten(la
 def test_a_creation_that_was_begun_counts_as_well(lab: Lab) -> None:
     lab.holds(*OURS, begun=OTHERS["bucket"])
     lab.stack.remove()
+    assert lab.destroyed
+
+
+def test_an_object_that_the_server_stores_after_its_launch_was_killed_is_deleted(lab: Lab) -> None:
+    launch = lab.stack.entry.launch
+    meta = {"name": "train-1", "namespace": "default", "labels": {"torchx-pulumi/launch": launch}}
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta}
+    kind = "kubernetes:batch.volcano.sh/v1alpha1:Job"
+    lab.holds(*OURS, begun={"type": kind, "urn": f"{BASE}{kind}::train-1", "inputs": job})
+    get, asked = lab.cluster.get, [0]
+
+    def late(*args: Any) -> Any:
+        """Answer as if the request were stored after the second look."""
+        asked[0] += 1
+        if asked[0] == 3:
+            lab.cluster.create(VOLCANO_JOB, "default", job)
+        return get(*args)
+
+    lab.cluster.get = late  # type: ignore[method-assign]
+    lab.stack.remove()
+    assert "deleting Job default/train-1" in lab.told
+    assert get(VOLCANO_JOB, "default", "train-1") is None
     assert lab.destroyed
 
 
@@ -198,7 +222,10 @@ def test_a_deletion_waits_for_the_end_of_its_pods_without_a_slot(slot_lab: SlotL
     assert lab.destroyed
 
 
-def test_a_deletion_says_what_it_waits_for_and_once_what_it_deletes(slot_lab: SlotLab) -> None:
+def test_a_deletion_says_what_it_waits_for_and_once_what_it_deletes(
+    slot_lab: SlotLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion, "FIRST_S", 0.1)
     lab = slot_lab
     lab.holds(*OURS, lab.recorded)
     meta = {"name": "train-1-0", "namespace": "default", "labels": {VOLCANO_JOB_NAME: "train-1"}}
@@ -219,7 +246,7 @@ def test_a_deletion_says_what_it_waits_for_and_once_what_it_deletes(slot_lab: Sl
     waits = "1 pod to end (grace period 30 s): train-1-0"
     assert lab.told == [
         "deleting Job default/train-1",
-        f"deleting Job default/train-1, 1 s so far: waiting for {waits}",
+        f"deleting Job default/train-1, 0 s so far: waiting for {waits}",
     ]
 
 

@@ -17,9 +17,11 @@ from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.stacks import FolderStack
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_stacks import forks
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.driver import AutomationDriver
+
+from tests.fakes import FakeCluster
 
 HERE = "https://here.example.com"
 PROVIDER = "urn:pulumi:default.train-1::torchx::pulumi:providers:kubernetes::default_4_0"
@@ -180,3 +182,15 @@ def test_a_launch_that_was_interrupted_is_not_finished_in_another_cluster(
     with pytest.raises(ClusterError, match="is another one"):
         driver.recover(entry, print)
     assert world.files.exists()
+
+
+def test_a_process_that_cannot_launch_leaves_an_interrupted_launch_to_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write_state()
+    entry = replace(world.entry, stage=Stage.LAUNCHING, uid=None)
+    AppStack(entry, world.folder / "engine", print).work_dir.write_request(plan_registration(world.order))
+    monkeypatch.setattr(forks, "_forked", True)
+    with pytest.raises(DeployError, match="forked after gRPC was loaded"):
+        AutomationDriver(world.folder / "engine", connect=world.connect).recover(entry, print)
+    assert (world.present, world.files.exists()) == (True, True)

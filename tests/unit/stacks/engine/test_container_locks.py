@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
-from torchx_pulumi.runs.driver import Forgotten, Recorded
+from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.stack_state.stack_locks import lock_folder, stack_lock
 from torchx_pulumi.storage import owners as owner_module
 from torchx_pulumi.storage.stores import FolderStore
@@ -142,7 +142,6 @@ def test_the_lock_of_a_living_container_is_never_taken(
     before = containers.locks
     second = containers.enter(**other)
     assert containers.write(second) is Recorded.DEFERRED
-    assert second.forget_at(containers.place, lambda _: True) is Forgotten.DEFERRED
     assert second.clear_dead_locks(containers.place.backend)
     assert containers.locks == before
 

@@ -15,10 +15,11 @@ from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.checkpoint import Checkpoint
 from torchx_pulumi.stack_state.stacks import FolderStack
-from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.recovery import is_whole
 from torchx_pulumi_stacks.engine.work_dir import place_key
+
+from tests.fakes import FakeCluster
 
 
 @pytest.fixture

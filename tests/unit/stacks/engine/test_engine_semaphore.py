@@ -159,8 +159,8 @@ def test_a_process_killed_with_a_slot_frees_it(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_or_suspended_while_it_waits_does_not_block_the_queue(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_semaphore, "STALE_S", 1.0)
-    monkeypatch.setattr(engine_semaphore, "RENEW_S", 0.2)
+    monkeypatch.setattr(engine_semaphore, "STALE_S", 0.5)
+    monkeypatch.setattr(engine_semaphore, "RENEW_S", 0.1)
     with slot(tmp_path):
         children = [in_child(tmp_path, lambda count=count: len(tickets(tmp_path)) > count) for count in range(3)]  # type: ignore[misc]
         for child in children:

@@ -20,7 +20,7 @@ from torchx_pulumi.storage.stores import FolderStore, ObjectStore
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine import driver as driver_module
 
-from tests.unit.fleet.collect.states import checkpoint, output
+from tests.fleet.tracker.states import checkpoint, output
 from tests.unit.runs.test_index import entry
 
 

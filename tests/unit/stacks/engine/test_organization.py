@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.fleet.collect import read_fleet
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, read_entry, write_entry
 from torchx_pulumi.model.errors import DeployError, InvalidJobError
 from torchx_pulumi.stack_state import cli as cli_module
 from torchx_pulumi.stack_state.cli import check_organization, choose_organization
 from torchx_pulumi.stack_state.stacks import StackName
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_fleet import read_fleet
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.work_dir import place_key
+
+from tests.fakes import FakeCluster
 
 SERVICE = "https://api.pulumi.com"
 
@@ -163,7 +164,7 @@ def test_a_fleet_of_a_service_is_read_by_organization(cli: Cli) -> None:
     cli.answer("org get-default", "mine\n")
     names = ["torchx/own", "acme/torchx/far"]
     cli.answer("stack ls", json.dumps([{"name": name} for name in names]))
-    fleet = read_fleet(SERVICE, observations=lambda _: None)
+    fleet = read_fleet(SERVICE)
     assert {broken.stack for broken in fleet.broken} == {
         StackName(project="torchx", stack="own"),
         StackName(project="torchx", stack="acme/far"),
@@ -171,7 +172,7 @@ def test_a_fleet_of_a_service_is_read_by_organization(cli: Cli) -> None:
     calls = [call[1:] for call in cli.calls()]
     assert calls[0] == ["stack", "ls", "--json", "--all"]
     assert sorted(call[3] for call in calls if call[1] == "export") == ["acme/torchx/far", "own"]
-    read_fleet(SERVICE, project="torchx", organization="acme", observations=lambda _: None)
+    read_fleet(SERVICE, project="torchx", organization="acme")
     calls = [call[1:] for call in cli.calls()]
     assert calls[0] == ["stack", "ls", "--json", "--project", "torchx", "--organization", "acme"]
     assert "acme/torchx/own" in [call[3] for call in calls if call[1] == "export"]

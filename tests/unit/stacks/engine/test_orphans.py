@@ -16,8 +16,9 @@ from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
-from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.orphans import delete_objects
+
+from tests.fakes import FakeCluster
 
 PODS = ("train-1-trainer-0-0", "train-1-trainer-1-0")
 GANG = {(VOLCANO_POD_GROUP, "train-1"), (SERVICE, "train-1"), *((POD, name) for name in PODS)}

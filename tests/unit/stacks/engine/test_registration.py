@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from torchx_pulumi.inputs.rendering import plan_app, render_plan
+from torchx_pulumi.inputs.rendering import plan_app
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage, read_entry
 from torchx_pulumi.model.errors import DeployError
@@ -14,7 +14,7 @@ from torchx_pulumi.model.run_record import read_record
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.schedulers import plan_job, variant_of
 
 from tests.unit.builders import registration_of
 
@@ -23,13 +23,13 @@ NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
 def test_the_job_object_is_as_given_with_label_and_annotation(make_order: Callable[..., Any]) -> None:
     order = make_order()
-    order.manifest["metadata"]["labels"] = {"mine": "kept"}
+    order.given[0]["metadata"]["labels"] = {"mine": "kept"}
     run = plan_registration(order)
     (head,) = run.objects
     assert head["metadata"]["labels"] == {"mine": "kept", labels.LAUNCH: "abc123"}
     assert head["metadata"]["annotations"][labels.RUN] == run.record["hash"]
-    assert head["spec"] == order.manifest["spec"]
-    assert labels.LAUNCH not in order.manifest["metadata"]["labels"]
+    assert head["spec"] == order.given[0]["spec"]
+    assert labels.LAUNCH not in order.given[0]["metadata"]["labels"]
 
 
 def test_the_record_says_what_a_program_of_the_same_job_would_say(make_order: Callable[..., Any]) -> None:
@@ -92,7 +92,9 @@ def test_roles_list_their_pods_up_to_the_limit_of_observed(make_order: Callable[
         role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "num_replicas": replicas}
         app = {"name": "train", "roles": [role]}
         plan = plan_app(app, "volcano", {"queue": "default", "layout": "replica"}, app_id="train-1")
-        return dict(plan_registration(replace(order, plan=plan, manifest=render_plan(plan))).roles["trainer"])
+        return dict(
+            plan_registration(replace(order, plan=plan, given=variant_of(plan.options).render(plan))).roles["trainer"]
+        )
 
     assert [item["name"] for item in role_of(64)["objects"]][63:] == ["train-1-trainer-63-0", "train-1"]
     assert "omitted" not in role_of(64)
@@ -110,6 +112,6 @@ def test_an_order_survives_being_written_down(make_order: Callable[..., Any]) ->
 
 def test_another_kind_than_planned_is_refused(make_order: Callable[..., Any]) -> None:
     order = make_order()
-    order.manifest.update(apiVersion="v1", kind="Pod")
+    order.given[0].update(apiVersion="v1", kind="Pod")
     with pytest.raises(DeployError, match=r"must be a Job of batch\.volcano\.sh/v1alpha1"):
         plan_registration(order)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, write_entry
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.work_dir import place_key
+
+from tests.fakes import FakeCluster
 
 PLACE = StackRef(backend="postgres://db/state", project="torchx", stack="default.train-1")
 

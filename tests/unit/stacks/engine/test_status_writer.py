@@ -206,6 +206,7 @@ CASES = {
     "a secret in the component": (changed(_1__outputs__x={SECRET: "1b47"}), Recorded.LEFT),
     "another run": (changed(_1__outputs__uid="u-2"), Recorded.KNOWN),
     "a run without a uid": (changed(_1__outputs__uid=""), Recorded.KNOWN),
+    "a run that the next update deletes": (changed(_1__delete=True), Recorded.KNOWN),
     "a version that is not known": ({**checkpoint(), "version": 5}, Recorded.LEFT),
     "the end of a later attempt": (
         changed(

@@ -123,6 +123,10 @@ func givenKubeconfig(given resource.PropertyValue) (*clientcmdapi.Config, error)
 	if err != nil {
 		return nil, fmt.Errorf("failed to parse kubeconfig: %w", err)
 	}
+	// A path and its contents are the same cluster.
+	for _, found := range config.Clusters {
+		found.LocationOfOrigin = ""
+	}
 	return config, nil
 }
 

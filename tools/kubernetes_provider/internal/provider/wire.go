@@ -1,8 +1,11 @@
 package provider
 
 import (
+	"fmt"
+
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource/plugin"
+	"github.com/pulumi/pulumi/sdk/v3/go/common/util/logging"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -13,9 +16,23 @@ import (
 // for each map around it, which for a job of 1,000 tasks takes longer than
 // everything else that a request needs.
 func unmarshal(label string, properties *structpb.Struct) (resource.PropertyMap, error) {
-	return unmarshalMap(properties, plugin.MarshalOptions{
+	read, err := unmarshalMap(properties, plugin.MarshalOptions{
 		Label: label, KeepUnknowns: true, KeepSecrets: true, SkipNulls: true,
 	})
+	logProperties("Unmarshaling", label, read)
+	return read, err
+}
+
+// logProperties tells what a request or an answer has, as the SDK of provider
+// 4.33 does: secrets in plain. The SDK of today would write "[secret]" for a
+// property value, so it gets a text.
+func logProperties(what, label string, properties resource.PropertyMap) {
+	if !logging.V(9).Enabled() {
+		return
+	}
+	for _, key := range properties.StableKeys() {
+		logging.V(9).Infof("%s property for RPC[%s]: %s=%s", what, label, key, fmt.Sprint(properties[key]))
+	}
 }
 
 func unmarshalMap(properties *structpb.Struct, options plugin.MarshalOptions) (resource.PropertyMap, error) {
@@ -67,6 +84,7 @@ func unmarshalValue(
 // marshal writes properties to the wire; secrets stay marked if the engine
 // takes marks.
 func (p *Provider) marshal(label string, properties resource.PropertyMap) (*structpb.Struct, error) {
+	logProperties("Marshaling", label, properties)
 	return marshalMap(properties, plugin.MarshalOptions{
 		Label: label, KeepUnknowns: true, KeepSecrets: p.acceptsSecrets, SkipNulls: true,
 	})

@@ -1,0 +1,1 @@
+"""What is known about the apps of backends: read from their stacks, and observed in their clusters."""

@@ -1,0 +1,338 @@
+"""TrackedStacks: the apps in the stacks of some backends. A stack is read again when it has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import partial
+
+from torchx_pulumi.apps.answer import Answer
+from torchx_pulumi.kube import run_concurrently
+from torchx_pulumi.model.errors import TorchxPulumiError
+from torchx_pulumi.model.requested import write_requested
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, UnreadableStateError
+from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, check_there, open_stacks
+
+from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
+from torchx_pulumi_fleet.tracker.reporting import Reporter
+from torchx_pulumi_fleet.tracker.stack_apps import (
+    AppKey,
+    StackContent,
+    TrackedApp,
+    compact,
+    kept_of_observed,
+    read_stack,
+)
+
+Place = tuple[str, StackName]
+"""Backend and name of a stack."""
+
+
+GONE = "its checkpoint no longer exists; it was removed a moment ago"
+
+
+@dataclass(slots=True)
+class _Stack:
+    """One stack as it was last read."""
+
+    version: str = ""
+    """The version that was read. Empty: not known, or the last read failed; the next listing reads it again."""
+    apps: dict[str, TrackedApp] = field(default_factory=dict)
+    """URN to app. Empty: the stack has none."""
+    why: str = ""
+    """Why it, or its output `torchx`, could not be read. Empty: both could."""
+
+
+@dataclass(slots=True)
+class _Backend:
+    """One backend."""
+
+    stacks: ListedStacks
+    reading: threading.Lock = field(default_factory=threading.Lock)
+    """One that does not answer must not hold up the others."""
+    listed_at: datetime | None = None
+    """When it was last listed. None: never."""
+
+
+@dataclass(eq=False)
+class TrackedStacks:
+    """The apps of all stacks of some backends. For use by several threads."""
+
+    backends: Sequence[str]
+    """Their URLs, without credentials (`choose_backend`)."""
+    reporter: Reporter
+    """Takes problems, each once."""
+    opened: Callable[[str], ListedStacks] = open_stacks
+    """Returns the stacks of a backend."""
+    project: str | None = None
+    """Pulumi project of the stacks. None: all projects."""
+    check_empty: Callable[[str], None] = check_there
+    """Raises DeployError if a backend without stacks is not there: a folder that is not mounted is empty."""
+    fleet: LiveFleet | None = None
+    """Is told of each app that is read or gone. None: this process serves no pages."""
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+    """The time of listings, aware."""
+
+    def __post_init__(self) -> None:
+        """Open the backends. `refresh` reads them."""
+        self._backends = {backend: _Backend(self.opened(backend)) for backend in self.backends}
+        self._guard = threading.Lock()
+        self._known: dict[Place, _Stack] = {}
+        self._index: defaultdict[tuple[str | None, ...], set[AppKey]] = defaultdict(set)
+
+    def refresh(self, backend: str) -> set[AppKey]:
+        """List a backend, read its stacks that have changed, and return the apps that changed or are gone.
+
+        A backend that cannot be listed keeps what was last read of it.
+        """
+        try:
+            changed = self.read(backend)
+        except TorchxPulumiError as error:
+            self._is_away(backend, error)
+            return set()
+        self.reporter.end(f"backend {backend}", f"backend {backend} can be read again")
+        return changed
+
+    def read(self, backend: str) -> set[AppKey]:
+        """Do as `refresh`, and raise the error of a backend that cannot be listed.
+
+        Raises:
+            DeployError: It cannot be listed. What was last read of it stays.
+        """
+        there = self._backends[backend]
+        with there.reading:
+            try:
+                versions = there.stacks.versions(self.project)
+            except TorchxPulumiError:
+                self.reopen(backend)
+                raise
+            if not versions:
+                self.check_empty(backend)
+            changed = self._take(backend, versions)
+            there.listed_at = self.now()
+            return changed
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Return the backends that were not read yet."""
+        return tuple(name for name, backend in self._backends.items() if backend.listed_at is None)
+
+    @property
+    def read_at(self) -> datetime | None:
+        """Return when the backends were last listed: the oldest of their times. None: one was never listed."""
+        times = [backend.listed_at for backend in self._backends.values()]
+        return None if None in times else min(filter(None, times))
+
+    @property
+    def broken(self) -> Mapping[Place, str]:
+        """Return the stacks that, or whose output `torchx`, could not be read at the last attempt, each with why."""
+        with self._guard:
+            return {place: stack.why for place, stack in self._known.items() if stack.why}
+
+    @property
+    def has_stacks(self) -> bool:
+        """Return whether any stack is known."""
+        with self._guard:
+            return bool(self._known)
+
+    @property
+    def others(self) -> int:
+        """Return how many stacks have no app."""
+        with self._guard:
+            return sum(not stack.apps and not stack.why for stack in self._known.values())
+
+    @property
+    def has_versions(self) -> bool:
+        """Return whether listings start no process, and tell which stacks have changed."""
+        with self._guard:
+            return not self.only_shown and all(stack.version or stack.why for stack in self._known.values())
+
+    def stacks(self, backend: str) -> ListedStacks:
+        """Return the stacks of a backend, as they are open now."""
+        return self._backends[backend].stacks
+
+    def reread(self, app: TrackedApp) -> TrackedApp | None:
+        """Read the stack of an app again, whatever its version. None: the app is not in it any more."""
+        place = (app.backend, app.stack)
+        with self._backends[app.backend].reading:
+            known, found = self._known.get(place), self._read(place)
+            if known is not None and found is not None and (found.apps or self.is_there(app.backend)):
+                self._put(place, replace(found, version=known.version))
+        return self.app(app.key)
+
+    def is_there(self, backend: str) -> bool:
+        """Return whether a backend is there. If its folder is not mounted, its stacks are unknown, not gone."""
+        try:
+            check_there(backend)
+        except TorchxPulumiError as error:
+            self._is_away(backend, error)
+            return False
+        return True
+
+    def _is_away(self, backend: str, error: TorchxPulumiError) -> None:
+        self.reporter.begin(f"backend {backend}", f"{error}; what was last read of its stacks is used")
+
+    def app(self, key: AppKey) -> TrackedApp | None:
+        """Return an app. None: its stack or its component is gone."""
+        with self._guard:
+            stack = self._known.get((key[0], key[1]))
+            return None if stack is None else stack.apps.get(key[2])
+
+    def apps(self) -> list[TrackedApp]:
+        """Return all apps."""
+        with self._guard:
+            return [app for stack in self._known.values() for app in stack.apps.values()]
+
+    def of_uid(self, uid: str | None) -> frozenset[AppKey]:
+        """Return the apps whose run has a job object of this uid: more than one if several stacks name it."""
+        return self._find("uid", uid)
+
+    def of_launch(self, label: str | None) -> frozenset[AppKey]:
+        """Return the apps whose job object may have a value of the label `torchx-pulumi/launch`."""
+        return self._find("launch", label)
+
+    def of_job(self, namespace: str | None, job_name: str | None) -> frozenset[AppKey]:
+        """Return the apps whose job object has a name, in any cluster."""
+        return self._find("job", namespace, job_name)
+
+    def _find(self, *name: str | None) -> frozenset[AppKey]:
+        with self._guard:
+            return frozenset(self._index.get(name, ()))
+
+    def note_answer(self, key: AppKey, answer: Answer) -> None:
+        """Note what a stack says of an app, as a writer has just written or found it."""
+        requested = None if answer.requested is None else write_requested(answer.requested)
+        with self._guard:
+            stack = self._known.get((key[0], key[1]), _Stack())
+            app = stack.apps.get(key[2])
+            if app is None:
+                return
+            output = compact({**app.output.output, "observed": answer.observed, "requested": requested})
+            stack.apps[key[2]] = replace(
+                app,
+                observed=kept_of_observed(answer.observed),
+                requested=answer.requested,
+                output=replace(app.output, output=output),
+            )
+            self._tell(stack.apps[key[2]])
+
+    @property
+    def only_shown(self) -> tuple[str, ...]:
+        """Return the backends whose stacks only the Pulumi CLI can write."""
+        return tuple(name for name, backend in self._backends.items() if backend.stacks.only_cli_writes)
+
+    def is_locked(self, app: TrackedApp) -> bool:
+        """Return whether the stack of an app is locked.
+
+        Raises:
+            DeployError: The locks cannot be read.
+        """
+        return app.stack in self._backends[app.backend].stacks.updating()
+
+    def is_changing(self, app: TrackedApp) -> bool:
+        """Return whether a deployment changes the stack of an app now or was interrupted, or that is not known."""
+        now = self.reread(app)
+        try:
+            return now is None or now.changing or self.is_locked(app)
+        except TorchxPulumiError:
+            return True
+
+    def reopen(self, backend: str) -> None:
+        """Open a backend again, as its credentials may be new. If that fails, the open one stays in use."""
+        try:
+            stacks = self.opened(backend)
+        except TorchxPulumiError:
+            return
+        if isinstance(stacks, type(self._backends[backend].stacks)):
+            self._backends[backend].stacks = stacks
+
+    def _take(self, backend: str, versions: Mapping[StackName, str]) -> set[AppKey]:
+        """Read the stacks that have another version than before, and drop those that are gone."""
+        with self._guard:
+            known = {name: stack for (where, name), stack in self._known.items() if where == backend}
+        stale = [
+            name
+            for name, version in versions.items()
+            if not version or name not in known or known[name].version != version
+        ]
+
+        def read_some(names: Sequence[StackName]) -> set[AppKey]:
+            changed: set[AppKey] = set()
+            for name in names:
+                found = self._read((backend, name))
+                if found is not None:
+                    version = "" if found.why == GONE else versions[name]
+                    changed |= self._put((backend, name), replace(found, version=version))
+            return changed
+
+        at_once = min(self._backends[backend].stacks.reads_at_once, len(stale))
+        parts = run_concurrently(*(partial(read_some, stale[first::at_once]) for first in range(at_once)))
+        changed: set[AppKey] = set().union(*parts)
+        for name in known.keys() - versions.keys():
+            changed |= self._put((backend, name), None)
+            self.reporter.forget(f"stack {name} of {backend}")
+        return changed
+
+    def _read(self, place: Place) -> _Stack | None:
+        """Read a stack. None: it cannot be read now."""
+        backend, name = place
+        problem = f"stack {name} of {backend}"
+        try:
+            text = self._backends[backend].stacks.read(name)
+            content = StackContent(why=GONE) if text is None else read_stack(text, name.at(backend), name)
+        except (TorchxPulumiError, UnreadableStateError) as error:
+            why = str(error)
+        except DAMAGED as error:
+            why = f"its checkpoint is damaged: {error}"
+        else:
+            self.reporter.end(problem, f"{problem} can be read again")
+            return _Stack(apps={app.urn: app for app in content.apps}, why=content.why)
+        self.reporter.begin(problem, f"{problem} cannot be read: {why}; it is tried again")
+        with self._guard:
+            known = self._known.setdefault(place, _Stack())
+            known.version, known.why = "", why
+        return None
+
+    def _put(self, place: Place, stack: _Stack | None) -> set[AppKey]:
+        """Take a stack as it was read, None for one that is gone; return the apps that it had and has."""
+        with self._guard:
+            before = self._known.pop(place, _Stack()).apps
+            present = {} if stack is None else stack.apps
+            for app in before.values():
+                for name in _names(app):
+                    self._index[name].discard(app.key)
+                    if not self._index[name]:
+                        del self._index[name]
+                if self.fleet is not None and app.urn not in present:
+                    self.fleet.drop(app.key)
+            if stack is not None:
+                self._known[place] = stack
+            for app in present.values():
+                for name in _names(app):
+                    self._index[name].add(app.key)
+                self._tell(app)
+        return {app.key for app in (*before.values(), *present.values())}
+
+    def _tell(self, app: TrackedApp) -> None:
+        # While the lock is held, so that the fleet has the same order of changes.
+        if self.fleet is not None:
+            self.fleet.put_stack(app)
+
+
+def _names(app: TrackedApp) -> Iterator[tuple[str | None, ...]]:
+    """Yield what an app is found by."""
+    yield "job", app.namespace, app.job_name
+    if app.uid is not None:
+        yield "uid", app.uid
+    for label in app.launches:
+        yield "launch", label
+
+
+def stack_words(apps: Iterable[TrackedApp]) -> str:
+    """Return text such as "3 apps in 2 stacks"."""
+    listed = list(apps)
+    stacks = len({(app.backend, app.stack) for app in listed})
+    return f"{len(listed)} app{'' if len(listed) == 1 else 's'} in {stacks} stack{'' if stacks == 1 else 's'}"

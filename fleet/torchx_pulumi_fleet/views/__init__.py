@@ -1,0 +1,1 @@
+"""The apps of a fleet as rows, and rows as a table, a page, values and metrics."""

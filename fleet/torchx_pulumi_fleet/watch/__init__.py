@@ -1,0 +1,1 @@
+"""Watched objects of clusters, kept in memory."""

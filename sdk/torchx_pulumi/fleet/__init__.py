@@ -1,1 +1,0 @@
-"""All apps of a backend: collect their rows, render them."""

@@ -1,1 +1,0 @@
-"""Views of a fleet as text: a table, JSON, a self-contained HTML page, and Prometheus metrics."""
