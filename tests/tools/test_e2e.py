@@ -25,6 +25,7 @@ def test_grouped(number):
 def test_a_group_of_tests_runs_on_one_worker(tmp_path: Path) -> None:
     (tmp_path / "test_grouped.py").write_text(GROUPED)
     words = ["-n", "2", "--dist", "loadgroup", "-v", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    words += ["--basetemp", str(tmp_path / "own")]  # else the old folders of the machine are removed
     command = [sys.executable, "-m", "pytest", *words, str(tmp_path / "test_grouped.py")]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     workers = re.findall(r"\[(gw\d)\].* PASSED .*@one", done.stdout)
