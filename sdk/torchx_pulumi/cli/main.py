@@ -17,6 +17,7 @@ from torchx_pulumi.cli.plugins import Subcommands, add_all_plugins, add_plugin
 from torchx_pulumi.cli.program import add_program
 from torchx_pulumi.model.errors import DeployError, Problem, TorchxPulumiError, invalid_arguments
 from torchx_pulumi.model.fleet_package import CORE, installed_versions
+from torchx_pulumi.model.plugins import why_of
 from torchx_pulumi.planning.platforms import check_platform
 from torchx_pulumi.schedulers.registry import scheduler_names
 
@@ -81,7 +82,12 @@ def _run(argv: Sequence[str] | None, make_driver: Callable[[], Driver]) -> int:
     command: Callable[[argparse.Namespace], int] | None = getattr(arguments, "command", None)
     if command is None:
         raise DeployError(f"the package of the command {words[0]} does not say what it runs; ask its authors")
-    return command(arguments)
+    try:
+        return command(arguments)
+    except ImportError as error:
+        package = getattr(arguments, "command_package", CORE)
+        text = f"{package} is installed without what the command {words[0]} needs"
+        raise DeployError(f"{text}: {why_of(error)}; run: pip install {package}") from error
 
 
 def _drop_output() -> None:

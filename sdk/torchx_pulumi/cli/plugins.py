@@ -80,6 +80,7 @@ def _add(commands: Subcommands[argparse.ArgumentParser], plugin: EntryPoint) -> 
         taken = sorted(commands.choices.keys() & tried.choices.keys())
         if plugin.name in tried.choices and not taken:
             add(commands)
+            commands.choices[plugin.name].set_defaults(command_package=package_of(plugin))
             return None
     except KeyboardInterrupt:
         raise

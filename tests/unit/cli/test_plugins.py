@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from torchx_pulumi.cli.main import main
@@ -153,6 +154,24 @@ def test_a_command_without_a_function_is_named(install: Install, capsys: pytest.
     assert main(["extra"]) == 2
     assert capsys.readouterr().err == (
         "torchx-pulumi: the package of the command extra does not say what it runs; ask its authors\n"
+    )
+
+
+def test_a_command_whose_package_lacks_a_library_says_what_installs_it(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = """
+        def run(_):
+            import absent_library
+
+        def add(commands):
+            commands.add_parser("extra").set_defaults(command=run)
+    """
+    install("other", "extra", dedent(source))
+    assert main(["extra"]) == 2
+    assert capsys.readouterr().err == (
+        "torchx-pulumi: other is installed without what the command extra needs: No module named 'absent_library'; "
+        "run: pip install other\n"
     )
 
 
