@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from tests.project.sources import ROOT, SOURCES, nodes_of
 
@@ -35,6 +38,20 @@ def test_links_resolve() -> None:
             if not found.exists() or (anchor and anchor not in anchors(found)):
                 missing.append((str(page.relative_to(ROOT)), f"{target}#{anchor}"))
     assert missing == []
+
+
+def test_commits_that_pages_name_are_in_the_history() -> None:
+    """Commits are made again when branches are joined; a page that names one of a branch then names nothing."""
+    git = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=False)
+    if git(["git", "rev-parse", "--is-shallow-repository"]).stdout.strip() != "false":
+        pytest.skip("this checkout does not have the whole history")
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"\bcommit (?:that \w+ them is )?([0-9a-f]{7,40})\b", page.read_text())
+    }
+    assert len(named) >= 2
+    assert [name for name in named if git(["git", "merge-base", "--is-ancestor", name, "HEAD"]).returncode] == []
 
 
 LIMITS = {"README.md": (str.splitlines, 120), "docs/**/*.md": (str.split, 1500)}
