@@ -242,6 +242,7 @@ class Construction:
             cluster=self._jobs.shared_reads(cluster),
             created_here=self._created_here(),
             importing=opts.import_,
+            retaining=bool(opts.retain_on_delete),
             provider=provider_urn,
             stored=read_outputs(),
             others={urn: run for urn, run in runs.items() if urn not in urns},

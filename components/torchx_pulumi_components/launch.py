@@ -28,6 +28,7 @@ from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.runs.decision import (
     Action,
     Decision,
+    beside_retained,
     decide,
     foreign_object,
     launched_replicas,
@@ -151,6 +152,8 @@ class LaunchPlanner:
     importing: str | None
     """`namespace/name` of an existing job that is imported. None: none is."""
     now: datetime
+    retaining: bool = False
+    """The object of the last run stays in the cluster when a new one takes its place."""
     provider: str | None = None
     """URN of the Kubernetes provider that the program chose. None: that of the component, or the default one."""
     stored: StackOutputs = field(default_factory=dict)
@@ -215,6 +218,8 @@ class LaunchPlanner:
             renamed=last is not None and fixed_name is not None and fixed_name != last.job_name,
             end=state_of_run.value if state_of_run.terminal else None,
         )
+        if self.retaining and decision.action is Action.RELAUNCH and last is not None and status is not None:
+            decision = beside_retained(decision, last, new_name)
         kept = self._kept_run(decision, last, desired, look)
         # A job that cannot be planned is refused with all its problems, before any message about a change.
         try:

@@ -948,6 +948,19 @@ def test_a_protected_object_that_is_gone_is_refused_in_preview_too(engine: Any, 
             engine.run(lambda: VolcanoTrainingJob("train", args(), protected), preview=preview)
 
 
+@pytest.mark.parametrize("preview", [True, False])
+def test_a_new_run_of_the_name_of_a_retained_one_is_refused_in_preview_too(engine: Any, preview: bool) -> None:
+    retained = pulumi.ResourceOptions(retain_on_delete=True)
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args(job_name="fixed"), retained))
+        live = remember(engine)
+    again = args(job_name="fixed", rerun="1", on_running_change="replace")
+    with cluster_for_tests(cluster(live)):
+        with pytest.raises(pulumi.RunError, match=r"run fixed stays in the cluster \(retain_on_delete\)"):
+            engine.run(lambda: VolcanoTrainingJob("train", again, retained), preview=preview)
+        engine.run(lambda: VolcanoTrainingJob("train", again), preview=preview)
+
+
 def test_a_project_that_always_refreshes_is_noticed(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

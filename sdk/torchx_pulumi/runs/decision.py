@@ -137,6 +137,25 @@ def _unfinished_run(run: str, fields: Sequence[str], since: str, policy: OnRunni
     return Decision(action=Action.REFUSE, fields=fields, message=message)
 
 
+def beside_retained(decision: Decision, run: RunRecord, job_name: str) -> Decision:
+    """Return the decision to launch again of a component whose last job object stays (`retain_on_delete`).
+
+    Args:
+        decision: The decision without regard to that.
+        run: The last run, whose object is in the cluster.
+        job_name: Name of the new job.
+    """
+    kept = f"{_words(decision.fields)} changed; run {run.job_name} stays in the cluster (retain_on_delete)"
+    if run.job_name == job_name:
+        message = (
+            f"{kept}, and the new run has its name. Nothing was changed. Set retain_on_delete to False, choose another "
+            "job_name, or undo the change"
+        )
+        return Decision(action=Action.REFUSE, fields=decision.fields, message=message)
+    message = f"RELAUNCH: {kept}, in no stack, and runs on if it has not finished; the new run is launched next to it"
+    return Decision(action=Action.RELAUNCH, fields=decision.fields, message=message)
+
+
 def foreign_object(kind: str, namespace: str, name: str) -> str:
     """Return the message that an object of this name was not created by this stack."""
     return (

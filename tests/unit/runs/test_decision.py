@@ -5,7 +5,7 @@ import pytest
 from torchx_pulumi.model.launch_options import OnRunningChange
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.runs.decision import Action, Decision, decide, launched_replicas
+from torchx_pulumi.runs.decision import Action, Decision, beside_retained, decide, launched_replicas
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 RECORD = RunRecord(
@@ -136,3 +136,14 @@ def test_a_message_names_the_first_eight_fields(count: int, end: str) -> None:
 )
 def test_a_job_that_only_shrank_counts_as_launched_before(replicas: dict[str, int], launched: dict[str, int]) -> None:
     assert launched_replicas(RECORD, replicas) == launched
+
+
+def test_a_run_whose_object_is_retained_is_not_said_to_be_deleted() -> None:
+    relaunch = decided(OTHER_IMAGE, RUNNING, OnRunningChange.REPLACE)
+    beside = beside_retained(relaunch, RECORD, "train-x2")
+    assert (beside.action, beside.fields) == (Action.RELAUNCH, relaunch.fields)
+    assert "deleted" not in beside.message
+    assert f"run {RECORD.job_name} stays in the cluster (retain_on_delete), in no stack, and runs on" in beside.message
+    refused = beside_retained(relaunch, RECORD, RECORD.job_name)
+    assert refused.action is Action.REFUSE
+    assert "the new run has its name. Nothing was changed. Set retain_on_delete to False" in refused.message
