@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_arguments
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.text import listed
-from torchx_pulumi.runs.handle import DEFAULT_SESSION, Handle, handle_of, read_handle
+from torchx_pulumi.runs.handle import DEFAULT_SESSION, Handle, handle_forms, handle_of, read_handle
 from torchx_pulumi.schedulers.registry import scheduler_names
 
 if TYPE_CHECKING:
@@ -240,6 +240,7 @@ def read_app(text: str, find: Callable[[str, str], RunEntry | None]) -> Handle:
         DeployError: The backend in force cannot be read.
     """
     from torchx_pulumi.runs.index import is_app_id
+    from torchx_pulumi.stack_state.backend import choose_backend
 
     if is_app_id(text):
         found = [handle_of(entry) for name in scheduler_names() if (entry := find(text, name)) is not None]
@@ -247,12 +248,13 @@ def read_app(text: str, find: Callable[[str, str], RunEntry | None]) -> Handle:
         found = [] if "://" in text else _in_stacks(text)
     if len(found) > 1:
         raise invalid_arguments(Problem("HANDLE", f"{text!r} is {len(found)} apps: write {' or '.join(found)}"))
-    if not found and is_app_id(text):
-        message = (
-            f"is {text!r}, which is no app of the local index, the backend or the cluster in force; "
-            "`torchx-pulumi fleet --json` has the handles of a backend's apps"
-        )
-        raise invalid_arguments(Problem("HANDLE", message))
+    if not found and "://" not in text:
+        where = "which is no app of the local index, the backend or the cluster in force"
+        if not is_app_id(text):
+            allowed = f"{handle_forms()}, NAMESPACE:NAME, or the stack of an app"
+            where = f"must be {allowed}; no such stack is in the local index or in {choose_backend()}"
+        fleet = "`torchx-pulumi fleet --json` has the handles of a backend's apps"
+        raise invalid_arguments(Problem("HANDLE", f"is {text!r}, {where}; {fleet}"))
     return read_handle(found[0] if found else text)
 
 

@@ -40,9 +40,13 @@ def read_handle(text: str) -> Handle:
     session, slash, app_id = rest.partition("/")
     schedulers = {f"{PREFIX}{name}": name for name in scheduler_names()}
     if not sign or not slash or not app_id or head not in schedulers:
-        allowed = " or ".join(f"{name}://SESSION/NAMESPACE:NAME" for name in schedulers)
-        raise invalid_arguments(Problem("HANDLE", f"is {text!r}, must be {allowed}"))
+        raise invalid_arguments(Problem("HANDLE", f"is {text!r}, must be {handle_forms()}"))
     return Handle(scheduler=schedulers[head], session=session, app_id=app_id)
+
+
+def handle_forms() -> str:
+    """Return the forms of a handle, for messages."""
+    return " or ".join(f"{PREFIX}{name}://SESSION/NAMESPACE:NAME" for name in scheduler_names())
 
 
 def handle_of(entry: RunEntry) -> str:

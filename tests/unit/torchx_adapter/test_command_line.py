@@ -208,7 +208,7 @@ def test_commands_name_the_handles_where_several_apps_have_what_the_fleet_prints
     assert "deleted" in say(world, capsys, "delete", app_id)
     for name, told in (
         (app_id, "which is no app of the local index, the backend or the"),
-        ("dev", "is 'dev', must be"),
+        ("dev", "NAMESPACE:NAME, or the stack of an app; no such stack is in the local index or in file://"),
     ):
         assert told in say(world, capsys, "delete", name)
 
