@@ -89,6 +89,15 @@ def test_queues_add_up_what_runs_without_one_and_leave_out_idle_ones(view: View)
     assert [text.partition("7")[0].partition("1")[0] for text in rows[2:]] == ["research", "speech"]
 
 
+def test_an_app_that_is_gone_from_its_cluster_asks_no_queue_for_anything(view: View) -> None:
+    view.server.fleet.put_stack(app("here", queue="big", state="PENDING", reason="Unschedulable"))
+    view.server.fleet.put_stack(app("gone", queue="old", state="UNKNOWN", reason="NotFound"))
+    page = view.open()
+    page.evaluate("document.getElementById('queues').open = true")
+    expect(page.locator("#queue-rows")).to_contain_text("big")
+    assert not page.locator("#queue-rows").get_by_text("old").count()
+
+
 def test_a_panel_says_that_it_is_live_and_how_to_read_the_log(view: View) -> None:
     apps = fill(view.server.fleet)
     page = view.open(apps["asr-ablation-s3b9g"])

@@ -37,7 +37,9 @@ function leftOut(rows) {
 }
 document.getElementById("queues").open = innerWidth > 700;
 function showQueues() {
-  const apps = [...records.values()].map(({ app }) => app).filter((app) => !ENDED.has(app.state));
+  // An app without objects in the cluster asks it for nothing, though its end is not known.
+  const apps = [...records.values()].map(({ app }) => app)
+    .filter(({ state, reason }) => !ENDED.has(state) && reason !== "NotFound");
   // What runs without a queue is used as well.
   const nameOf = ({ queue, scheduler }) => queue || `no queue (${scheduler})`;
   const names = new Set([...apps.map(nameOf), ...queues.known.map(({ name }) => name)]);
