@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, Union, get_origin
 
 import pulumi
-from torchx_pulumi.model.options import unknown_name
+from torchx_pulumi.model.options import other_word, unknown_name
 from torchx_pulumi.planning.typed_reader import TypedReader, camel_case, field_types
 from torchx_pulumi_components.pulumi_runtime import config_keys
 
@@ -92,7 +92,7 @@ class Settings(TypedReader):
     def _one_of(self, words: Sequence[str], value: str, path: str) -> str:
         if value in words:
             return value
-        self.refuse(path, f"is {value!r}, must be {' or '.join(map(repr, words))}")
+        self.refuse(path, other_word(value, words))
         return words[0]
 
     def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:

@@ -188,5 +188,5 @@ def test_jobs_of_a_yaml_program_share_an_image_that_is_pushed_before_them(
     (code / "train.sh").write_text("echo two\n")
     write("podman")
     text = project.preview(fails=True)
-    assert "image 'image': builder 'podman': must be one of auto, registry, docker" in text
+    assert "image 'image': builder is 'podman', must be one of auto, registry, docker" in text
     assert ".py" not in text

@@ -38,11 +38,10 @@ from torchx_pulumi.logs.archives import (
 from torchx_pulumi.logs.query import ContainerRun
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import ClusterError, DeployError, Problem, invalid_arguments
-from torchx_pulumi.model.object_schemes import SCHEMES
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.timestamps import EPOCH
 from torchx_pulumi.stack_state.backend import open_store
-from torchx_pulumi.storage.stores import Store
+from torchx_pulumi.storage.stores import Store, object_scheme
 
 logger = logging.getLogger(__name__)
 
@@ -366,8 +365,8 @@ def open_archive(url: str) -> Archive:
     """
     problems = check_archive_url(url, "log_archive")
     place = archive_url(url)
-    scheme = SCHEMES.get(place.partition(":")[0])
-    if not problems and scheme is not None and find_spec(scheme.package) is None:
+    scheme = None if problems else object_scheme(place)
+    if scheme is not None and find_spec(scheme.package) is None:
         problems = [
             Problem(
                 "log_archive",

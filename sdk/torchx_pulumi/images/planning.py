@@ -30,7 +30,7 @@ from torchx_pulumi.images.reference import Reference, parse_reference, parse_rep
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.image_options import PatchKeywords, PatchOptions
-from torchx_pulumi.model.options import rows_of
+from torchx_pulumi.model.options import other_word, rows_of
 
 REQUESTS_AT_ONCE: Final = 8
 
@@ -135,7 +135,7 @@ def _check_types(names: Mapping[str, Any], workspace: Any, chosen: PatchOptions)
         if not isinstance(value, str) and (value is not None or name == "base")
     ]
     problems += [
-        f"{row.name} {value!r}: must be one of {', '.join(row.allowed)}"
+        f"{row.name} {other_word(value, row.allowed)}"
         for row, value in values
         if row.allowed and isinstance(value, str) and value not in row.allowed
     ]

@@ -157,6 +157,15 @@ def unknown_name(name: str, known: Iterable[str], what: str = "is unknown") -> s
     return f"{what}; {advice}"
 
 
+def other_word(value: object, allowed: Iterable[str]) -> str:
+    """Return the message about a value that is none of some words, to follow its place.
+
+    >>> other_word("podman", ("auto", "docker"))
+    "is 'podman', must be one of auto, docker"
+    """
+    return f"is {value!r}, must be one of {', '.join(allowed)}"
+
+
 @option_table
 class Options:
     """Options of every scheduler. Each scheduler adds its own in a subclass."""

@@ -15,7 +15,7 @@ from torchx.specs import InvalidRunConfigException
 from torchx_pulumi.inputs.run_options import read_text
 from torchx_pulumi.model.image_options import WorkspaceOptions
 from torchx_pulumi.model.launch_options import LaunchOptions
-from torchx_pulumi.model.options import Options, option, option_table, rows_of, unknown_name
+from torchx_pulumi.model.options import Options, option, option_table, other_word, rows_of, unknown_name
 from torchx_pulumi.model.redaction import MARK, without_password
 from torchx_pulumi.model.text import is_text_list
 from torchx_pulumi.planning.typed_reader import snake_case
@@ -180,7 +180,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
                     f"({type(value).__name__})"
                 )
             elif value not in self._allowed.get(key, (value,)):
-                problems[key] = f"run option `{key}` is {value!r}, must be one of {', '.join(self._allowed[key])}"
+                problems[key] = f"run option `{key}` {other_word(value, self._allowed[key])}"
         self._refuse(problems, cfg)
         return resolved
 

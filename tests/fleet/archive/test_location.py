@@ -59,10 +59,11 @@ def test_refused(url: str, words: str) -> None:
     assert "hunter22" not in str(raised.value)
 
 
-def test_an_archive_whose_package_is_not_installed_is_named_and_not_opened() -> None:
-    assert check_archive_url("azblob://container", "log_archive") == []
+@pytest.mark.parametrize("url", ["azblob://container", "AzBlob://container"])
+def test_an_archive_whose_package_is_not_installed_is_named_and_not_opened(url: str) -> None:
+    assert check_archive_url(url, "log_archive") == []
     with pytest.raises(InvalidJobError, match="needs the package adlfs; install `adlfs`"):
-        open_archive("azblob://container")
+        open_archive(url)
 
 
 def test_opening_writes_nothing(tmp_path: Path) -> None:

@@ -128,7 +128,9 @@ def test_mistakes_are_said_at_once_without_values(ask: Ask, monkeypatch: pytest.
     assert "--build-arg: ABSENT has no value" in said
     assert "--workspace: is '=x'" in said
     assert "s3cr3t" not in said
-    assert "must be one of auto, registry, docker" in ask("plan", "b", "--image-repo", "r/x", "--builder", "x", code=2)
+    assert "builder is 'x', must be one of auto, registry, docker" in ask(
+        "plan", "b", "--image-repo", "r/x", "--builder", "x", code=2
+    )
 
 
 def test_workspaces_and_arguments_are_read(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def plan(workspace: Any, **changed: Any) -> str:
         ({"build_args": {5: "x"}}, "build_args: the name 5 must be a text"),
         ({"build_args": {"": "x"}}, "build_args: the name '' must be a text that is not empty"),
         ({"build_args": {"A": 5}}, "build_args: A: a value must be text"),
-        ({"ignore_rules": "git"}, "ignore_rules 'git': must be one of docker, torchx"),
+        ({"ignore_rules": "git"}, "ignore_rules is 'git', must be one of docker, torchx"),
         ({"ignore_rules": 5}, "ignore_rules is of the type int, must be a text"),
         ({"labels": "x"}, "labels is of the type str, must be a mapping"),
         ({"labels": {"a": None}}, "labels: a: a value must be text"),

@@ -269,7 +269,7 @@ def test_an_image_without_a_repository_is_built_by_the_daemon(
 
 
 def test_another_value_of_the_option_is_refused(registry: FakeRegistry, base: str, workspace: Path) -> None:
-    with pytest.raises(ImageError, match="builder 'kaniko': must be one of auto, registry, docker"):
+    with pytest.raises(ImageError, match="builder is 'kaniko', must be one of auto, registry, docker"):
         plan(registry, base, workspace, builder="kaniko")
 
 

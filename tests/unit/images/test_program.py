@@ -172,7 +172,7 @@ def test_a_preview_says_that_the_registry_has_the_image(
 def test_the_builder_is_one_of_three_words(tmp_path: Path) -> None:
     assert read(tmp_path).images.builder == "auto"
     assert read(tmp_path, builder="registry").images.builder == "registry"
-    with pytest.raises(InvalidJobError, match="torchx:builder: is 'podman', must be 'auto' or 'registry' or 'docker'"):
+    with pytest.raises(InvalidJobError, match="torchx:builder: is 'podman', must be one of auto, registry, docker"):
         read(tmp_path, builder="podman")
 
 

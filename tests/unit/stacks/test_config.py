@@ -118,8 +118,8 @@ def test_all_problems_come_in_one_error(tmp_path: Path) -> None:
         "torchx:options.queue: is not set",
         "torchx:createNamespace: is 'maybe', must be true or false",
         "torchx:deleteTimeout: is 'soon', must be a whole number",
-        "torchx:onRunningChange: is 'kill', must be 'fail' or 'replace' or 'ignore'",
-        "torchx:scheduler: is 'slurm', must be 'volcano' or 'mcad'",
+        "torchx:onRunningChange: is 'kill', must be one of fail, replace, ignore",
+        "torchx:scheduler: is 'slurm', must be one of volcano, mcad",
         "torchx:onRunningChnage: is unknown; did you mean 'onRunningChange'?",
     ):
         assert part in said
