@@ -133,7 +133,7 @@ def check_arguments(arguments: argparse.Namespace, backend: str, now: datetime) 
         stacks = open_stacks(backend)
         if stacks.only_cli_writes:
             text = "which stacks are those of programs is not known without the files of their history"
-            problems.append(Problem(option, f"{stacks.notice or text}; name a folder or a bucket"))
+            problems.append(Problem(option, f"{stacks.notice or text}; name a folder (file:///path) or a bucket"))
         else:
             check_there(backend)
     except TorchxPulumiError as error:

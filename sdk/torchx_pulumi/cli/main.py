@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from torchx_pulumi.cli.apps import add_apps
 from torchx_pulumi.cli.doctor import add_doctor
@@ -146,6 +146,16 @@ class _ShowVersions(argparse.Action):
         parser.exit()
 
 
+class _CommandParser(argparse.ArgumentParser):
+    """Parser of one command. Arguments that it does not have are its mistake: its usage says which it has."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 class _Parser(argparse.ArgumentParser):
     """Parser whose help has the commands of other packages, which are looked up for it alone, as that takes time."""
 
@@ -165,8 +175,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Make the parser of some words; a command of another package is looked up if they begin with it."""
     parser = _Parser(prog="torchx-pulumi", description="TorchX training jobs on Kubernetes.")
     parser.add_argument("--version", action=_ShowVersions, nargs=0, help="print the versions and end")
-    commands = parser.add_subparsers(
-        title="commands", required=True, metavar="COMMAND", parser_class=argparse.ArgumentParser
+    commands: Subcommands[argparse.ArgumentParser] = parser.add_subparsers(
+        title="commands", required=True, metavar="COMMAND", parser_class=_CommandParser
     )
     parser.commands = commands
     render = commands.add_parser("render", help="print the manifest of an AppDef file as YAML")

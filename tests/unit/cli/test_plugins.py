@@ -157,6 +157,14 @@ def test_a_command_without_a_function_is_named(install: Install, capsys: pytest.
     )
 
 
+def test_an_unknown_argument_is_a_mistake_of_its_command(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("other", "extra")
+    assert main(["extra", "--gone", "3d"]) == 2
+    assert capsys.readouterr().err == (
+        "usage: torchx-pulumi extra [-h]\ntorchx-pulumi extra: error: unrecognized arguments: --gone 3d\n"
+    )
+
+
 def test_a_command_whose_package_lacks_a_library_says_what_installs_it(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
