@@ -86,11 +86,13 @@ def _add(
 def cancel_command(arguments: argparse.Namespace) -> int:
     """Stop an app."""
     scheduler, app_id = _scheduler(arguments, arguments.handle)
-    if not scheduler.exists(app_id):
+    entry = scheduler.entry(app_id)
+    if entry is None:
         _say(f"app {app_id!r} not found; nothing to cancel")
         return 0
     scheduler.cancel(app_id, take_over=arguments.take_over, progress=_say)
-    _say(f"{app_id}: asked to stop; `torchx-pulumi delete` removes it, `torchx status` follows it")
+    removal = "`pulumi destroy` in its program" if entry.of_program else "`torchx-pulumi delete`"
+    _say(f"{app_id}: asked to stop; {removal} removes it, `torchx status` follows it")
     return 0
 
 

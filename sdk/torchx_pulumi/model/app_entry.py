@@ -60,6 +60,8 @@ class UnknownStack(StackRef):
     backend: str = ""
     project: str = ""
     stack: str = ""
+    of_program: bool = False
+    """A program launched the app, whose stack takes no requests and is not deleted with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +146,11 @@ class RunEntry:
     def has_stack(self) -> bool:
         """Return whether the stack of the app is known."""
         return not isinstance(self.place, UnknownStack)
+
+    @property
+    def of_program(self) -> bool:
+        """Return whether the app was found in a cluster only, and a program launched it."""
+        return isinstance(self.place, UnknownStack) and self.place.of_program
 
     @property
     def made_pods(self) -> Mapping[str, Sequence[str]] | None:

@@ -177,6 +177,10 @@ class RunRecords:
                 return self._keep(entry, request, written=True), True
             if outcome is Recorded.LEFT or (written.answer is None and outcome is Recorded.KNOWN):
                 break
+        if entry.of_program:
+            text = "app %s: the stack of its program does not say that it was %s. Others do not know it"
+            logger.warning(text, entry.app_id, asked.words)
+            return entry, True
         stack = f"stack {entry.place.cli_name} in {entry.place.backend}" if entry.has_stack else "its stack"
         logger.warning(
             "app %s: %s does not say yet that it was %s: %s. Controllers and colleagues do not know of it. The next "

@@ -124,6 +124,11 @@ class Order:
             DeployError: The engine refused, or another process works on the app.
         """
         while (entry := self._settled(forget_unreachable=forget_unreachable)) is not None:
+            if entry.of_program:
+                raise DeployError(
+                    f"app {self.app_id} is the job of a Pulumi program: take it out of the program and run `pulumi "
+                    "up`, or run `pulumi destroy` there. `torchx-pulumi fleet` has the stack, in the column LAUNCHED BY"
+                )
             if not entry.has_stack:
                 raise DeployError(
                     f"app {self.app_id} is in the cluster, and its stack is neither in the index of this machine nor "

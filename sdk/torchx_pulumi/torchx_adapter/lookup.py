@@ -308,7 +308,7 @@ def _entry_of_objects(cluster: str, variant: Variant, seen: ObservedObjects, opt
         app_id=f"{run.namespace}:{run.job_name}",
         scheduler=variant.scheduler,
         choice=variant.name,
-        place=UnknownStack(),
+        place=UnknownStack(of_program=own.get(labels.LAUNCHER) != labels.LAUNCHER_VALUE),
         cluster=cluster,
         kubeconfig=options.get("kubeconfig"),
         kube_context=options.get("kube_context"),

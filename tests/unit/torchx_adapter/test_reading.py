@@ -17,6 +17,7 @@ from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
 from torchx_pulumi.runs.handle import read_handle
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.torchx_adapter import compat
@@ -442,6 +443,30 @@ def test_an_app_launched_elsewhere_is_found_by_its_objects(
         scheduler.delete(app_id)
     scheduler.cancel(app_id)
     assert RunIndex().all() == []
+
+
+def test_the_job_of_a_program_is_removed_by_its_program(
+    world: World,
+    kind: str,
+    submit: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app_id = submit(kind)
+    kinds_of_jobs = [variant.job_object for variant in find_backend(kind).variants.values()]
+    job_object = next(found for each in kinds_of_jobs if (found := world.head(app_id, each)) is not None)
+    del job_object["metadata"]["labels"][labels.LAUNCHER]
+    world.cluster.put(job_object)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    handle = f"pulumi_{kind}://torchx/{app_id}"
+    assert world.command(["delete", handle]) == 2
+    assert "is the job of a Pulumi program: take it out of the program" in capsys.readouterr().err
+    assert world.command(["cancel", handle]) == 0
+    assert "`pulumi destroy` in its program removes it" in capsys.readouterr().err
+    assert "the stack of its program does not say that it was cancelled at" in caplog.text
+    assert "`torchx status` of this user" not in caplog.text
 
 
 def test_an_app_of_a_shared_backend_is_found_whole(
