@@ -70,6 +70,13 @@ def test_a_narrow_table_does_without_columns_and_no_line_is_wider_than_the_termi
     assert "SCHEDULER" not in to_table(long, 80)
 
 
+def test_a_long_name_leaves_the_states_readable_on_a_narrow_terminal() -> None:
+    heading, line = to_table(fleet(output("a" * 63)), 60).splitlines()[:2]
+    assert cell_len(line) <= 60
+    assert heading.split()[:3] == ["APP", "STATE", "REASON"]
+    assert line.split()[:3] == ["team:" + "a" * (len(line.split()[0]) - 6) + "…", "RUNNING", "Running"]
+
+
 def test_what_the_rows_cannot_say_stands_beneath_them() -> None:
     shown = fleet(
         output("a", observed={"observed_at": "2026-01-01T00:00:00Z"}),
