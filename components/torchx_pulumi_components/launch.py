@@ -10,8 +10,8 @@ from typing import Any
 
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import judge
-from torchx_pulumi.apps.look import Look
-from torchx_pulumi.apps.ownership import is_of_launch, owns, run_hash_of, run_of_record
+from torchx_pulumi.apps.look import Look, look_at, read_objects
+from torchx_pulumi.apps.ownership import is_of_launch, owns, run_hash_of, run_of_object, run_of_record
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import (
@@ -74,6 +74,8 @@ class Launch:
     """The stack's state has the job object of a run whose object is gone."""
     undecided: tuple[str, ...] = ()
     """Paths of fields that are unknown before `up` and decide whether this is a new run."""
+    owners: tuple[str, ...] = ()
+    """Launch labels of the component under its URNs, the present one first."""
     named: bool = False
     """The job object has a fixed name."""
     warnings: tuple[str, ...] = ()
@@ -260,6 +262,7 @@ class LaunchPlanner:
             active_elsewhere=active,
             ended_elsewhere={urn: run for urn, run in same.items() if urn not in active},
             undecided=tuple(sorted(path for path in undecided if not is_in_place(path))),
+            owners=tuple(self.owners()),
             named=fixed_name is not None,
             warnings=(*warnings, *launch.plan.warnings),
         )
@@ -302,16 +305,19 @@ class LaunchPlanner:
         return ObservedObjects() if "namespace" in args.unknown else self._observe(args.options.namespace, name, None)
 
     def _look(self, last: RunRecord | None, observed: ObservedObjects) -> Look:
-        """Return the state of the last run, or of one without a record."""
-        return Look(
-            variant=self._variant_of(last),
-            at=self.now,
-            uid=observed.uid or (None if last is None else last.uid),
-            objects=observed,
-            confirmed=self.cluster is not None,
-            # This deployment makes what a launch that was not confirmed left out.
-            changing=last is None or last is not self.state.record,
-        )
+        """Return the state of the last run, or of one without a record.
+
+        The run is that of the object that is there, if this component made it: a state that was restored may have
+        another uid. An object that it did not make is refused apart from this.
+        """
+        variant, there = self._variant_of(last), observed.job_object
+        run = run_of_object(there or {}, variant)
+        if there is None and last is not None:
+            run = run_of_record(last, variant, self.owners())
+        run = replace(run, expected=observed.expected)
+        look = look_at(run, observed, self.now, confirmed=self.cluster is not None)
+        # This deployment makes what a launch that was not confirmed left out.
+        return look.asking_if_changing(lambda: last is None or last is not self.state.record)
 
     def _variant_of(self, run: RunRecord | None) -> Variant:
         """Return the variant of a recorded run, which can differ from that of the arguments."""
@@ -400,13 +406,17 @@ class LaunchPlanner:
     def _is_active(self, urn: str, run: RunRecord) -> bool:
         """Return whether the run of another component has not finished, by its cluster, else by the stack's state."""
         variant = find_variant(scheduler_of(urn) or "", None, run)
-        look = Look(variant=variant, at=self.now, uid=run.uid, objects=None)
+        own = run_of_record(run, variant, ())
+        look = look_at(own, None, self.now)
         with contextlib.suppress(ClusterError):
             if self.cluster is not None and (
                 run.cluster is None or compare(run.cluster, self.cluster.identify()) is Match.SAME
             ):
-                look = replace(look, objects=variant.observe(self.cluster, run.namespace, run.job_name, None))
-        if look.gone or (look.objects is not None and run.uid not in (None, look.objects.uid)):
+                found = read_objects(own, self.cluster)
+                # Of a launch that was begun, any object of its name counts: a second launch would repeat it.
+                own = own if own.uid else run_of_object(found.job_object or {}, variant)
+                look = look_at(own, found, self.now)
+        if look.gone:
             return False
         outputs = plain(self.stored[urn])
         # Those of an earlier run tell nothing of a launch that was begun.
@@ -423,9 +433,7 @@ class LaunchPlanner:
         owners = self.owners()
         if is_of_launch(owners, job_object):
             return True
-        return last is not None and owns(
-            run_of_record(last, self._variant_of(last).job_object.kind, owners), job_object
-        )
+        return last is not None and owns(run_of_record(last, self._variant_of(last), owners), job_object)
 
     def _refuse(
         self, decision: Decision, last: RunRecord | None, new_name: str, status: JobStatus | None, *, owned: bool

@@ -9,7 +9,9 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.apps.judge import judge
-from torchx_pulumi.apps.look import Look
+from torchx_pulumi.apps.look import look_at
+from torchx_pulumi.apps.ownership import run_of_object
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import write_identity
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.requested import write_requested
@@ -96,18 +98,18 @@ def _observed(launch: Launch, job_object: KubernetesObject | None, marked: Marke
         return hidden({**(judged or {}), "source": "record" if launch.observed.at is None else "live"})
     if job_object is None:
         return None
-    return pulumi.Output.unsecret(
-        job_object.status.apply(lambda status: hidden(_created_status(launch.plan, status, now)))
-    )
+    return pulumi.Output.unsecret(job_object.status.apply(lambda status: hidden(_created_status(launch, status, now))))
 
 
-def _created_status(plan: JobPlan[Any], status: Mapping[str, Any] | None, now: datetime) -> Mapping[str, Any] | None:
+def _created_status(launch: Launch, status: Mapping[str, Any] | None, now: datetime) -> Mapping[str, Any] | None:
     """Return the observation of an object right after its creation, when it usually has no status."""
-    variant = variant_of(plan.options)
-    metadata = {"name": plan.job_name, "namespace": plan.namespace}
+    plan, variant = launch.plan, variant_of(launch.plan.options)
+    own = {labels.LAUNCH: launch.owners[0]}
+    metadata = {"name": plan.job_name, "namespace": plan.namespace, "labels": own}
     created = {"apiVersion": variant.job_object.api_version, "metadata": metadata, "status": status or {}}
     objects = ObservedObjects(job_object=created, pods=())
-    return judge(Look(variant=variant, at=now, uid=None, objects=objects, changing=True), None, None)
+    look = look_at(run_of_object(created, variant), objects, now)
+    return judge(look.asking_if_changing(lambda: True), None, None)
 
 
 def _pod_groups(

@@ -10,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pulumi
 from torchx_pulumi.apps.judge import judge
-from torchx_pulumi.apps.look import Look, Remembered
+from torchx_pulumi.apps.look import Look, Remembered, look_at, read_objects
+from torchx_pulumi.apps.ownership import run_of_record
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.runs.decision import RUN_AGAIN
 from torchx_pulumi.runs.registration import pod_names
 from torchx_pulumi.runs.waiting import POLL_S, Wait
-from torchx_pulumi.schedulers import ObservedObjects, variant_of
+from torchx_pulumi.schedulers import variant_of
 
 from torchx_pulumi_components.launch import Launch, judged_status
 from torchx_pulumi_components.resources import KubernetesObject
@@ -59,14 +61,15 @@ async def wait_until(
     wait = Wait(goal, job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s, run_again=run_again)
     begun = time.monotonic()
     uid = launch.run.uid or await objects[0].uid.future()
+    expected = {role.name: pod_names(plan, role) for role in plan.roles}
+    run = replace(run_of_record(launch.run, variant, launch.owners), uid=uid, expected=expected)
     remembered = Remembered().with_objects(launch.observed)
     known: Mapping[str, Any] | None = launch.answer.observed or None
     note = "; an interrupt ends the wait and leaves the job running"
-    expected = {role.name: pod_names(plan, role) for role in plan.roles}
     look: Look | None = None
     while True:
         try:
-            observed = await asyncio.to_thread(variant.observe, cluster, plan.namespace, plan.job_name, expected)
+            observed = await asyncio.to_thread(read_objects, run, cluster)
         except ClusterError as error:
             try:
                 turn = wait.failed(error, time.monotonic() - begun)
@@ -75,11 +78,8 @@ async def wait_until(
                     raise
                 return look, str(given_up)
         else:
-            if observed.uid != uid:
-                # Gone, or another object has its name.
-                observed = ObservedObjects(pods=())
-            remembered, at = remembered.with_objects(observed), datetime.now(timezone.utc)
-            look = Look(variant=variant, at=at, uid=uid, objects=observed, remembered=remembered)
+            look = look_at(run, observed, datetime.now(timezone.utc), remembered=remembered)
+            remembered = look.remembered
             known = judge(look, launch.answer.requested, known)
             turn = wait.observed(judged_status(look, known), time.monotonic() - begun)
             if turn.done or turn.failure is not None:

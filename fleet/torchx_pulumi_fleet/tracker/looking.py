@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +30,7 @@ class Sighting:
 
 
 Looking = Callable[[ClusterView, TrackedApp, datetime, Answer, Callable[[TrackedApp], bool]], Sighting | None]
-"""`look_at`, or `read_now`."""
+"""`sighting_of`, or `read_now`."""
 
 
 def known_of(app: TrackedApp, shown: LiveApp | None, requested: Requested | None) -> Answer:
@@ -48,7 +48,7 @@ def known_of(app: TrackedApp, shown: LiveApp | None, requested: Requested | None
     return Answer(observed=known, requested=requested)
 
 
-def look_at(
+def sighting_of(
     view: ClusterView,
     app: TrackedApp,
     now: datetime,
@@ -89,7 +89,7 @@ def look_at(
 def read_now(
     view: ClusterView, app: TrackedApp, now: datetime, before: Answer, is_changing: Callable[[TrackedApp], bool]
 ) -> Sighting | None:
-    """Read the objects of an app in a cluster; arguments and errors as of `look_at`.
+    """Read the objects of an app in a cluster; arguments and errors as of `sighting_of`.
 
     Returns:
         None: its job object is not there, and this may not be the cluster of its launch.
@@ -97,9 +97,7 @@ def read_now(
     look = view.look_again(app, now)
     if look is None:
         return None
-    if look.status is not None and look.by_absence(look.status) and not look.gone:
-        look = replace(look, changing=is_changing(app))
-    return _judged(view, look, before)
+    return _judged(view, look.asking_if_changing(lambda: is_changing(app)), before)
 
 
 def _judged(view: ClusterView, look: Look, before: Answer) -> Sighting:

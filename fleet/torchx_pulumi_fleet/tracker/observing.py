@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.apps.judge import Weight, weight
-from torchx_pulumi.apps.look import Look, Remembered
+from torchx_pulumi.apps.look import Look, Remembered, look_at, read_objects
 from torchx_pulumi.apps.ownership import is_job_object
 from torchx_pulumi.kube import Cluster, PodReader
 from torchx_pulumi.kube.kinds import EVENT, POD
@@ -159,25 +159,27 @@ class ClusterView:
 
     def if_gone(self, app: TrackedApp, now: datetime) -> Look:
         """Return a look at an app whose job object is taken to be gone."""
-        objects = ObservedObjects(expected=app.expected, at=now)
         remembered = self.remembered_of(app)
-        return Look(variant=app.variant, at=now, uid=app.uid, objects=objects, confirmed=False, remembered=remembered)
+        return look_at(app.run, ObservedObjects(at=now), now, confirmed=False, remembered=remembered)
 
     def _look(self, app: TrackedApp, now: datetime, cluster: PodReader, *, confirmed: bool) -> Look | None:
-        seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
-        if seen.job_object is None or not app.owns(seen.job_object):
-            return None
-        pods = [pod for pod in seen.pods or () if app.owns(pod)] if app.variant.ends_by_pods else None
-        remembered = self._remember(app, lambda known: known.with_objects(replace(seen, pods=pods)))
-        return Look(variant=app.variant, at=now, uid=seen.uid, objects=seen, confirmed=confirmed, remembered=remembered)
-
-    def _remember(self, app: TrackedApp, change: Callable[[Remembered], Remembered]) -> Remembered:
-        """Note what was seen of an app's run, unless its stack has its end; return what is remembered."""
+        seen = read_objects(app.run, cluster)
         with self._guard:
-            known = change(self._remembered.get(app.uid or "", Remembered()))
-            if app.uid is not None and not _has_end(app):
-                self._remembered[app.uid] = known
-        return known
+            known = self._remembered.get(app.uid or "")
+            look = look_at(app.run, seen, now, remembered=known, confirmed=confirmed)
+            if not look.gone:
+                self._keep(app, look.remembered)
+        return None if look.gone else look
+
+    def _remember(self, app: TrackedApp, change: Callable[[Remembered], Remembered]) -> None:
+        """Note what was seen of an app's run, unless its stack has its end."""
+        with self._guard:
+            self._keep(app, change(self._remembered.get(app.uid or "", Remembered())))
+
+    def _keep(self, app: TrackedApp, remembered: Remembered) -> None:
+        """Keep what is remembered of an app's run, under the guard: pods only if it ends by them."""
+        if app.uid is not None and not _has_end(app):
+            self._remembered[app.uid] = remembered if app.variant.ends_by_pods else replace(remembered, pods={})
 
     def _may_read_pods(self, app: TrackedApp) -> bool:
         """Return whether pods may be read: without them, the job object alone does not say how the run ended."""

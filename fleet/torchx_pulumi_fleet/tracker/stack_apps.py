@@ -140,10 +140,11 @@ class TrackedApp:
         return Run(
             namespace=self.namespace,
             job_name=self.job_name,
-            job_kind=self.variant.job_object.kind,
+            variant=self.variant,
             uid=self.uid,
             launches=self.launches,
             hash=self.run_hash,
+            expected=self.expected,
         )
 
     def owns(self, found: Manifest) -> bool:

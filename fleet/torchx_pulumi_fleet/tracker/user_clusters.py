@@ -22,7 +22,7 @@ from torchx_pulumi.model.status import read_state
 from torchx_pulumi.runs.whereabouts import Connect, reachable
 
 from torchx_pulumi_fleet.tracker.live_fleet import live_id
-from torchx_pulumi_fleet.tracker.looking import Looking, Sighting, known_of, look_at, read_now
+from torchx_pulumi_fleet.tracker.looking import Looking, Sighting, known_of, read_now, sighting_of
 from torchx_pulumi_fleet.tracker.observing import WAITS, ChangeListener, ClusterView
 from torchx_pulumi_fleet.tracker.stack_apps import AppKey, TrackedApp
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
@@ -285,7 +285,7 @@ class UserClusters:
             queue.add(key, OUTAGE_S)
             return
         try:
-            self._show(app, self._look(view, app, look_at))
+            self._show(app, self._look(view, app, sighting_of))
         except ClusterError:
             queue.retry(key)
             return

@@ -14,8 +14,8 @@ from enum import Enum
 from typing import Any
 
 from torchx_pulumi.apps.judge import judge
-from torchx_pulumi.apps.look import Look
-from torchx_pulumi.apps.ownership import is_of_launch, owns
+from torchx_pulumi.apps.look import look_at, read_objects
+from torchx_pulumi.apps.ownership import is_of_launch
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.logs.archives import ArchivedJob
@@ -299,10 +299,9 @@ class Pruning:
 
     def _judge(self, cluster: Cluster, app: TrackedApp) -> Mapping[str, Any]:
         """Return how an app stands by its cluster alone: an end in the stack does not allow to delete what runs."""
-        seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
-        if seen.job_object is None or not owns(app.run, seen.job_object):
+        look = look_at(app.run, read_objects(app.run, cluster), self.now)
+        if look.gone:
             raise StaysError("its objects change at this moment")
-        look = Look(variant=app.variant, at=self.now, uid=app.uid, objects=seen)
         now = None if look.lacks_pods else judge(look, app.requested, None)
         if now is None:
             raise StaysError("its cluster does not show how it stands")

@@ -22,7 +22,7 @@ from torchx_pulumi.model.status import read_state
 from torchx_pulumi.runs.driver import Recorded, Written
 
 from torchx_pulumi_fleet.tracker.live_fleet import live_id
-from torchx_pulumi_fleet.tracker.looking import Sighting, is_behind, is_told, known_of, look_at
+from torchx_pulumi_fleet.tracker.looking import Sighting, is_behind, is_told, known_of, sighting_of
 from torchx_pulumi_fleet.tracker.observing import WAITS, ClusterView
 from torchx_pulumi_fleet.tracker.stack_apps import AppKey, TrackedApp
 from torchx_pulumi_fleet.writer.shared import ControllerParts
@@ -56,7 +56,7 @@ def look_for(shared: ControllerParts, app: TrackedApp, *, to_write: bool) -> Sig
     failure: ClusterError | None = None
     for view in [view for view in shared.views if view.job_object(app) is not None] or shared.views:
         try:
-            found = look_at(view, app, shared.now(), before, shared.tracked.is_changing)
+            found = sighting_of(view, app, shared.now(), before, shared.tracked.is_changing)
         except ClusterError as error:
             failure = error
             continue

@@ -1,13 +1,33 @@
-"""One look at a run: what was read of its objects, and what is remembered of objects that went since. Data only."""
+"""One look at a run: what was read of its objects, and what is remembered of objects that went since. Data only.
+
+`look_at` makes every look. What was read under the run's name counts if `owns` says that it is the run's; pods that are
+remembered are the run's own. The surfaces differ only in what they give:
+
+| Surface | Whose run | Objects | Remembered | Changing |
+|---|---|---|---|---|
+| commands of TorchX | of the index, or of the stack | read | while a command follows | launch not complete, or a lock |
+| `list` | the same; a colleague's is of the listed object | listed | nothing | the same; of a colleague's, no |
+| component | of the object that it made, else of its record | read, or the state's | nothing | launch begun |
+| another component's run | of its record; without a uid, any object of the name | read, or none | nothing | no |
+| wait | of the launch, with the uid of its object | read | by the wait | no |
+| object made just now | of the object | the provider's answer | nothing | yes |
+| fleet, controller | of the stack | watched; read before a new end | until the stack has it | pending work, or a lock |
+| `prune` | of the stack | read | nothing | no |
+
+A second launch would repeat what has the name of another component's run. The fleet remembers pods only of runs that
+end by them: those of all apps at once would fill its memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from torchx_pulumi.apps.ownership import Run, owns
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.object_fields import is_being_deleted, number_at, text_at, version_number
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
@@ -65,7 +85,7 @@ class Remembered:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look at a run in the cluster of its launch."""
+    """One look at a run in the cluster of its launch; `look_at` makes it."""
 
     variant: Variant
     at: datetime
@@ -110,6 +130,16 @@ class Look:
             return False
         replicas = [replica.reason for role in status.roles for replica in role.replicas]
         return Reason.POD_GONE in (status.reason, *replicas)
+
+    def asking_if_changing(self, changing: Callable[[], bool]) -> Look:
+        """Return the look with the answer whether a deployment changes the stack.
+
+        Args:
+            changing: Called only if the run would count as failed because a pod is absent.
+        """
+        if self.gone or self.status is None or not self.by_absence(self.status):
+            return self
+        return replace(self, changing=changing())
 
     @cached_property
     def status(self) -> JobStatus | None:
@@ -163,6 +193,45 @@ class Look:
                 if name not in present and (name in expected or not expected)
             ]
         return replace(objects, pods=tuple(pods))
+
+
+def read_objects(run: Run, cluster: PodReader) -> ObservedObjects:
+    """Read the objects under the name of a run, its own or not.
+
+    Raises:
+        ClusterError: The cluster does not answer, or refuses.
+    """
+    return run.variant.observe(cluster, run.namespace, run.job_name, run.expected)
+
+
+def look_at(
+    run: Run,
+    objects: ObservedObjects | None,
+    at: datetime,
+    *,
+    remembered: Remembered | None = None,
+    confirmed: bool = True,
+) -> Look:
+    """Return a look at a run.
+
+    Args:
+        run: The run.
+        objects: What was read under its name. They count if `owns` says that the job object is the run's; without it,
+            and with another one, the run is gone. None: no evidence.
+        at: When they were read, aware.
+        remembered: What earlier looks at the run remember. None: nothing.
+        confirmed: As `Look.confirmed`.
+    """
+    uid, remembered = run.uid, remembered or Remembered()
+    if objects is not None and objects.job_object is not None and owns(run, objects.job_object):
+        uid = uid or objects.uid
+        known = replace(run, uid=uid)
+        own = objects.pods and tuple(pod for pod in objects.pods if owns(known, pod))
+        remembered = remembered.with_objects(replace(objects, pods=own))
+    elif objects is not None:
+        absent = objects if objects.job_object is None else ObservedObjects(at=objects.at)
+        objects = replace(absent, expected=run.expected)
+    return Look(variant=run.variant, at=at, uid=uid, objects=objects, confirmed=confirmed, remembered=remembered)
 
 
 def _is_older(found: Manifest, known: Manifest | None) -> bool:

@@ -15,7 +15,7 @@ An object without such proof is not owned. Who deletes, or copies to a place tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers import Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,56 +33,60 @@ class Run:
     namespace: str
     job_name: str
     """Name of the job object."""
-    job_kind: str
-    """Kind of the job object, for example `Job`."""
+    variant: Variant
+    """Which object stands for the job, and how it is read."""
     uid: str | None = None
     """Uid of the job object. None: not known yet; then owner references prove nothing."""
     launches: frozenset[str] = frozenset()
     """Values that the launch label may have. Empty: not known; then labels and annotations prove nothing."""
     hash: str | None = None
     """Value of the annotation `torchx-pulumi/run`. None: not known, so that it excludes nothing."""
+    expected: Mapping[str, Sequence[str]] | None = None
+    """Role name to its created pods. None: not known."""
+
+    @property
+    def job_kind(self) -> str:
+        """Return the kind of the job object, for example `Job`."""
+        return self.variant.job_object.kind
 
 
-def run_of_entry(entry: RunEntry) -> Run:
-    """Return the run of an entry.
-
-    Raises:
-        KeyError: This release does not know the variant of the entry.
-    """
+def run_of_entry(entry: RunEntry, variant: Variant) -> Run:
+    """Return the run of an entry, which was launched with a variant."""
     return Run(
         namespace=entry.namespace,
         job_name=entry.job_name,
-        job_kind=find_backend(entry.scheduler).variants[entry.choice].job_object.kind,
+        variant=variant,
         uid=entry.uid,
         launches=frozenset(filter(None, (entry.launch,))),
         hash=entry.run or None,
+        expected=entry.made_pods,
     )
 
 
-def run_of_record(record: RunRecord, job_kind: str, launches: Iterable[str]) -> Run:
+def run_of_record(record: RunRecord, variant: Variant, launches: Iterable[str]) -> Run:
     """Return the run of a record.
 
     Args:
         record: The record.
-        job_kind: As `Run.job_kind`, of the variant that the run was launched with.
+        variant: The variant that the run was launched with.
         launches: As `Run.launches`, of the component whose record it is.
     """
     return Run(
         namespace=record.namespace,
         job_name=record.job_name,
-        job_kind=job_kind,
+        variant=variant,
         uid=record.uid,
         launches=frozenset(launches),
         hash=record.hash,
     )
 
 
-def run_of_object(job_object: Mapping[str, Any]) -> Run:
-    """Return the run that a job object stands for, of an app that is known from its cluster only."""
+def run_of_object(job_object: Mapping[str, Any], variant: Variant) -> Run:
+    """Return the run that a job object of a variant stands for, of an app that is known from its cluster only."""
     return Run(
         namespace=text_at(job_object, "metadata", "namespace") or "",
         job_name=text_at(job_object, "metadata", "name") or "",
-        job_kind=text_at(job_object, "kind") or "",
+        variant=variant,
         uid=text_at(job_object, "metadata", "uid"),
         launches=frozenset(filter(None, (text_at(job_object, "metadata", "labels", labels.LAUNCH),))),
         hash=run_hash_of(job_object),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchx_pulumi.apps.ownership import is_of_launch, owns, run_of_entry
+from torchx_pulumi.apps.ownership import Run, is_of_launch, owns, run_of_entry
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kubeconfig import find_access, is_contents, locations, read_files
 from torchx_pulumi.model.app_entry import RunEntry
@@ -25,9 +25,18 @@ Connect = Callable[[str | None, str | None], Cluster]
 """Kubeconfig and context (None: the ambient ones) to a cluster, without a request."""
 
 
+def run_of(entry: RunEntry) -> Run:
+    """Return the run of an entry.
+
+    Raises:
+        DeployError: This release does not have its scheduler or its variant.
+    """
+    return run_of_entry(entry, find_variant(entry.scheduler, entry.choice))
+
+
 def is_ours(entry: RunEntry, job_object: Manifest) -> bool:
-    """Return whether an object is the launched one, not another of its name."""
-    return owns(run_of_entry(entry), job_object)
+    """Return whether an object is the launched one, not another of its name; errors as of `run_of`."""
+    return owns(run_of(entry), job_object)
 
 
 def is_of_stack(entry: RunEntry, job_object: Manifest) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from torchx_pulumi.apps.look import Look
+from torchx_pulumi.apps.look import Look, read_objects
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.app_entry import RunEntry, Stage
@@ -23,13 +23,12 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.model.status import read_state
 from torchx_pulumi.runs.lease import claim
-from torchx_pulumi.runs.variants import find_variant
-from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
+from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours, run_of
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.torchx_adapter.context import current_user
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import look_at
+from torchx_pulumi.torchx_adapter.observe import look_at_app
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +59,11 @@ class Order:
             return
         entry, cluster, variant, seen = found
         job_object = seen.job_object
-        own = job_object is not None and is_ours(entry, job_object)
-        look = look_at(context, entry, seen if own else ObservedObjects(at=seen.at))
+        look = look_at_app(context, entry, seen)
         observed = context.records.note(entry, look) or {}
         if read_state(observed.get("state")).terminal:
             return
-        if job_object is None or not own:
+        if job_object is None or look.gone:
             self._request(entry, look, RequestedAction.CANCEL)
             return
         uid = text_at(job_object, "metadata", "uid") or ""
@@ -94,7 +92,7 @@ class Order:
         if seen.job_object is None or not is_ours(entry, seen.job_object):
             text = "has no job in the cluster any more; launch it again"
             raise invalid_job(self.app_id, [Problem("app_id", text)])
-        look = look_at(self.lookup.context, entry, seen)
+        look = look_at_app(self.lookup.context, entry, seen)
         status = variant.read_status(seen)
         if not variant.control.is_suspended(status.phase):
             text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
@@ -183,8 +181,8 @@ class Order:
         return entry, cluster, variant, seen
 
     def _read(self, entry: RunEntry) -> tuple[Cluster, Variant, ObservedObjects]:
-        cluster, variant = self.lookup.context.cluster_of(entry), find_variant(entry.scheduler, entry.choice)
-        return cluster, variant, variant.observe(cluster, entry.namespace, entry.job_name, entry.made_pods)
+        cluster, run = self.lookup.context.cluster_of(entry), run_of(entry)
+        return cluster, run.variant, read_objects(run, cluster)
 
     @contextmanager
     def _cancelling(self, entry: RunEntry, look: Look) -> Iterator[None]:

@@ -12,7 +12,7 @@ from typing import Any
 from torchx.schedulers.api import ListAppResponse
 
 from torchx_pulumi.apps.judge import Weight, judge, may_depend_on_request, weight
-from torchx_pulumi.apps.look import Look
+from torchx_pulumi.apps.look import look_at
 from torchx_pulumi.apps.ownership import Run, is_job_object, owns, run_of_object
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, Kind
@@ -30,7 +30,7 @@ from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import last_seen, look_at, observe_app
+from torchx_pulumi.torchx_adapter.observe import last_seen, look_at_app, observe_app
 from torchx_pulumi.torchx_adapter.responses import app_state
 
 logger = logging.getLogger(__name__)
@@ -234,10 +234,11 @@ def _job_objects(
             continue
         # Volcano's controller copies a job's labels to the PodGroup that it makes.
         job_objects = [job_object for job_object in job_objects if is_job_object(job_object)]
-        with_pods = job_objects and _variant_of_kind(scheduler, kind).listed_with_pods
+        variant = _variant_of_kind(scheduler, kind)
+        with_pods = job_objects and variant.listed_with_pods
         pods = _pods(listing, backend.pod_label) if with_pods else None
         for job_object in job_objects:
-            own = None if pods is None else pods(run_of_object(job_object))
+            own = None if pods is None else pods(run_of_object(job_object, variant))
             found.append((kind, ObservedObjects(job_object=job_object, pods=own)))
     return found
 
@@ -277,8 +278,8 @@ def _others_state(
         seen: What was listed of the run.
         find: Finds the app's stack. None: the backend in force has none.
     """
-    variant, uid = _variant_of_kind(lookup.scheduler, kind), text_at(seen.job_object, "metadata", "uid")
-    look = Look(variant=variant, at=lookup.context.now(), uid=uid, objects=seen)
+    run = run_of_object(seen.job_object or {}, _variant_of_kind(lookup.scheduler, kind))
+    look = look_at(run, seen, lookup.context.now())
     try:
         entry = find() if may_depend_on_request(look) else None
     except TorchxPulumiError as error:
@@ -291,7 +292,7 @@ def _others_state(
 
 def _noted_state(context: AdapterContext, entry: RunEntry, seen: ObservedObjects) -> JobState:
     """Note the listed objects of an app, and return its state. A new end makes it observe the whole app."""
-    look = look_at(context, entry, replace(seen, expected=entry.made_pods))
+    look = look_at_app(context, entry, replace(seen, expected=entry.made_pods))
     try:
         noted = context.index.noted(entry)
         found = judge(look, entry.requested, None if noted is None else noted.observed) or {}
@@ -321,7 +322,7 @@ def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
             return last.state
         if last is not None and weight(last.observed) is Weight.REQUEST:
             # Its objects were gone already: only its stack may say more.
-            gone = look_at(context, entry, ObservedObjects(at=context.now()))
+            gone = look_at_app(context, entry, ObservedObjects(at=context.now()))
             return read_state((context.records.note(entry, gone) or {}).get("state"))
         return observe_app(context, entry).status.state
     except ClusterError as error:

@@ -238,7 +238,7 @@ class AppLookup:
                     # The cluster does not serve the kind, or the user may not read it.
                     continue
                 job_object = seen.job_object or {}
-                if is_job_object(job_object) and run_of_object(job_object).launches:
+                if is_job_object(job_object) and run_of_object(job_object, variant).launches:
                     return _entry_of_objects(cluster.identity, variant, seen, options)
         except ClusterError as error:
             if self._warned.get(app_id) != str(error):
@@ -292,7 +292,7 @@ class AppLookup:
 def _entry_of_objects(cluster: str, variant: Variant, seen: ObservedObjects, options: Mapping[str, Any]) -> RunEntry:
     """Return the entry of an app that is known by its objects only."""
     job_object = seen.job_object or {}
-    metadata, run = job_object["metadata"], run_of_object(job_object)
+    metadata, run = job_object["metadata"], run_of_object(job_object, variant)
     own: Mapping[str, str] = metadata.get("labels") or {}
     pods: dict[str, list[str]] = {}
     images: dict[str, str] = {}

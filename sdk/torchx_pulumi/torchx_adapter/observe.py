@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_pulumi.apps.look import Look, Remembered
+from torchx_pulumi.apps.look import Look, Remembered, look_at, read_objects
 from torchx_pulumi.kube import Cluster, PodReader
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.app_entry import RunEntry, Stage
@@ -17,8 +17,7 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.observation import status_of
-from torchx_pulumi.runs.variants import find_variant
-from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours, read_job_object
+from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, is_of_stack, read_job_object, run_of
 from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.messages import MESSAGES
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -65,59 +64,44 @@ def observe_app(
     Raises:
         ClusterError: The kubeconfig leads to another cluster than the one of the launch.
     """
-    variant = find_variant(entry.scheduler, entry.choice)
-    remembered = remembered or Remembered()
+    run, remembered = run_of(entry), remembered or Remembered()
     try:
         cluster = context.cluster_of(entry)
-        seen = variant.observe(through(cluster, variant.job_object), entry.namespace, entry.job_name, entry.made_pods)
+        seen = read_objects(run, through(cluster, run.variant.job_object))
         check_cluster(entry, cluster, seen.job_object)
     except ClusterError as error:
         if error.reason == DIFFERENT_CLUSTER:
             raise
         status = _unreachable_status(context, entry, last_seen(context, entry), error)
         return AppSnapshot(status=status, error=error, remembered=remembered)
-    there = seen.job_object
-    own = there is not None and is_ours(entry, there)
-    relaunched = there is not None and not own and is_of_stack(entry, there)
-    if own:
-        remembered = remembered.with_objects(seen)
-    else:
-        seen = ObservedObjects(at=seen.at)
-    look = look_at(context, entry, seen, remembered)
+    look = look_at_app(context, entry, seen, remembered)
+    relaunched = look.gone and seen.job_object is not None and is_of_stack(entry, seen.job_object)
     status = shown(look, context.records.note(entry, look)) or UNSEEN
-    return AppSnapshot(status=status, seen=seen, relaunched=relaunched, remembered=remembered)
+    seen = look.objects or ObservedObjects()
+    return AppSnapshot(status=status, seen=seen, relaunched=relaunched, remembered=look.remembered)
 
 
 UNSEEN = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_OBSERVED, message=MESSAGES[Reason.NOT_OBSERVED])
 
 
-def look_at(
+def look_at_app(
     context: AdapterContext, entry: RunEntry, objects: ObservedObjects | None, remembered: Remembered | None = None
 ) -> Look:
-    """Return a look at an app.
+    """Return a look at an app now; arguments as of `apps.look.look_at`.
 
-    Args:
-        context: Engine and clock.
-        entry: The app.
-        objects: Its own objects; see `Look.objects`.
-        remembered: Its remembered objects. None: none are.
+    A deployment changes the app before its launch is complete, and while its stack is locked.
     """
-    look = Look(
-        variant=find_variant(entry.scheduler, entry.choice),
-        at=context.now(),
-        uid=entry.uid,
-        objects=objects,
-        remembered=remembered or Remembered(),
-        changing=entry.stage is not Stage.LAUNCHED,
-    )
-    if look.changing or look.status is None or not look.by_absence(look.status):
-        return look
-    try:
-        is_locked = entry.has_stack and bool(context.driver().locks(entry))
-    except DeployError as error:
-        logger.debug("whether the stack of %s is locked is not known: %s", entry.app_id, error)
-        is_locked = False
-    return dataclasses.replace(look, changing=is_locked)
+
+    def changing() -> bool:
+        if entry.stage is not Stage.LAUNCHED:
+            return True
+        try:
+            return entry.has_stack and bool(context.driver().locks(entry))
+        except DeployError as error:
+            logger.debug("whether the stack of %s is locked is not known: %s", entry.app_id, error)
+            return False
+
+    return look_at(run_of(entry), objects, context.now(), remembered=remembered).asking_if_changing(changing)
 
 
 def shown(look: Look, observed: Mapping[str, Any] | None) -> JobStatus | None:
@@ -132,7 +116,7 @@ def shown(look: Look, observed: Mapping[str, Any] | None) -> JobStatus | None:
 
 def last_seen(context: AdapterContext, entry: RunEntry) -> Mapping[str, Any] | None:
     """Return how an app stood when it was last seen, here or by others. None: it was never seen."""
-    return context.records.note(entry, look_at(context, entry, None))
+    return context.records.note(entry, look_at_app(context, entry, None))
 
 
 def read_with_warning(entry: RunEntry, cluster: Cluster) -> Manifest | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from torchx_pulumi.apps.ownership import Run, is_of_launch, owns, run_of_entry
+from torchx_pulumi.apps.ownership import Run, is_of_launch, owns
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.kube.kubeconfig import api_server, find_access, identity_of
@@ -22,6 +22,7 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.runs.deletion import DeletionNotes
 from torchx_pulumi.runs.variants import find_variant
+from torchx_pulumi.runs.whereabouts import run_of
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object, titled
@@ -58,7 +59,7 @@ def delete_unrecorded(
     if not pending:
         return
     # The uid of the entry, if it has one, is that of an earlier run.
-    cluster, run = connect(), replace(run_of_entry(entry), uid=None)
+    cluster, run = connect(), replace(run_of(entry), uid=None)
     for inputs in pending:
         metadata = inputs.get("metadata") or {}
         if inputs.get("kind"):
@@ -156,8 +157,8 @@ def delete_objects(
     """
     if not entry.launch:
         return
-    variant = find_variant(entry.scheduler, entry.choice)
-    cluster, namespace, name, run = connect(), entry.namespace, entry.job_name, run_of_entry(entry)
+    cluster, namespace, name, run = connect(), entry.namespace, entry.job_name, run_of(entry)
+    variant = run.variant
     if variant.makes_pods:
         pods = cluster.list(POD, namespace, find_backend(entry.scheduler).pod_selector(name))
         followers = [(POD, namespace, pod) for pod in pods if _is_own(run, pod)]

@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.apps.ownership import Run, is_job_object, is_of_launch, owns, run_of_object
+from torchx_pulumi.runs.variants import find_variant
 
 RUN = Run(
-    namespace="team", job_name="train", job_kind="Job", uid="u1", launches=frozenset({"mine", "renamed"}), hash="h1"
+    namespace="team",
+    job_name="train",
+    variant=find_variant("volcano", "job"),
+    uid="u1",
+    launches=frozenset({"mine", "renamed"}),
+    hash="h1",
 )
 LAUNCHING = replace(RUN, uid=None)
-GANG = replace(RUN, job_kind="PodGroup")
+GANG = replace(RUN, variant=find_variant("volcano", "pods"))
 NO_LAUNCH = replace(RUN, launches=frozenset())
 
 
@@ -114,10 +120,10 @@ def test_the_mark_of_a_launch_is_a_label_or_an_annotation_and_says_nothing_of_th
 
 def test_a_run_that_is_known_from_its_cluster_only_owns_what_its_job_object_does() -> None:
     job = made("Job", uid="u1", launch="mine", run="h1")
-    assert run_of_object(job) == replace(RUN, launches=frozenset({"mine"}))
-    assert owns(run_of_object(job), made("Pod", "train-0", owner=[("Job", "u1")]))
-    assert not owns(run_of_object(made("Job", uid="u1")), made("Pod", "train-0"))
-    assert not owns(run_of_object({}), {})
+    assert run_of_object(job, RUN.variant) == replace(RUN, launches=frozenset({"mine"}))
+    assert owns(run_of_object(job, RUN.variant), made("Pod", "train-0", owner=[("Job", "u1")]))
+    assert not owns(run_of_object(made("Job", uid="u1"), RUN.variant), made("Pod", "train-0"))
+    assert not owns(run_of_object({}, RUN.variant), {})
 
 
 def test_what_a_job_object_owns_is_not_a_job_object_although_it_has_its_labels() -> None:

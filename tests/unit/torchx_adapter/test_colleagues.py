@@ -222,7 +222,11 @@ def test_every_job_is_listed_where_that_is_asked_for(
     world: World, become: Callable[[str], PulumiScheduler], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = become("bob").submit(app(), {"queue": "test"})
-    foreign = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "x", "namespace": "a"}}
+    foreign = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "x", "namespace": "a", "uid": "u-x"},
+    }
     world.cluster.put({**foreign, "status": {"state": {"phase": "Running"}}})
     scheduler = become("bob")
     assert [item.app_id for item in scheduler.list()] == [mine]
