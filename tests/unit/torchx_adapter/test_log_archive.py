@@ -150,9 +150,20 @@ def test_a_pod_that_is_there_is_read_itself(world: World, submit: Callable[..., 
 
 
 def test_an_archive_without_the_log_is_named(world: World, submit: Callable[..., str], folder: Path) -> None:
+    folder.mkdir()
     app_id = submit(log_archive=str(folder))
     with pytest.raises(ClusterError, match=f"Archive {folder} has no copy of it"):
         lines_of(world, app_id)
+
+
+def test_an_archive_whose_folder_this_machine_lacks_is_not_said_to_have_no_copy(
+    world: World, submit: Callable[..., str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app_id = submit(log_archive=str(folder))
+    assert world.command(["log", f"pulumi_volcano://torchx/{app_id}", "trainer/0"]) != 0
+    said = capsys.readouterr().err
+    assert f"the archive {folder} is not read: there is no folder {folder} on this machine; mount" in said
+    assert "has no copy" not in said
 
 
 def test_a_container_that_has_not_started_is_no_reason_to_read_the_archive(world: World, gone: str) -> None:
