@@ -24,6 +24,8 @@ class CheckedCall(pulumi.ComponentResource):
         problems = []
         if not isinstance(name, str):
             problems.append(f"name: must be a text, found {type(name).__name__}")
+        elif not name:
+            problems.append("name: is empty")
         if unknown:
             problems.append(f"{', '.join(unknown)}: not keyword arguments of the constructor")
         if more:

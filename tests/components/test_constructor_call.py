@@ -19,6 +19,7 @@ from torchx_pulumi_components.patched_image import PatchedImage
         (("train", {}, {}), {}, "opts: must be pulumi.ResourceOptions, found dict"),
         (("train", {}, None, 1), {}, "4 positional arguments"),
         (({"queue": "gold"}, {}), {}, "name: must be a text, found dict"),
+        (("", {}), {}, "name: is empty"),
         (("train",), {}, "args: is missing"),
     ],
 )
