@@ -69,7 +69,8 @@ def _look_for(cluster: Reader, needed: NamedObject, name: str, default_namespace
         found = cluster.get(kind, namespace, name)
         # Secrets are not listed: that would read them all.
         known = found is not None or kind is SECRET
-        others = [] if known else [item["metadata"]["name"] for item in cluster.list(kind, namespace)]
+        listed = [] if known else cluster.list(kind, namespace)
+        others = [item["metadata"]["name"] for item in listed if not needed.check(item)]
     except ClusterError as error:
         if error.retryable:
             raise
@@ -80,6 +81,6 @@ def _look_for(cluster: Reader, needed: NamedObject, name: str, default_namespace
     if kind is SECRET:
         return Problem(option, f"{name!r} is not in namespace {namespace!r}; create it first")
     near = [f"did you mean {other!r}?" for other in difflib.get_close_matches(name, others, 1)]
-    listed = f"there are {', '.join(sorted(others)[:10])}" if others else "there are none"
-    message = f"{name!r} is not in the cluster; {near[0] if near else listed}"
+    there = f"there are {', '.join(sorted(others)[:10])}" if others else "there are none"
+    message = f"{name!r} is not in the cluster; {near[0] if near else there}"
     return Problem(option, message) if needed.required else f"{option} {message}; pods cannot be made before it is"

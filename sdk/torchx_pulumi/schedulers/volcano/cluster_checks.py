@@ -9,6 +9,7 @@ from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT, VALIDATING_WEBHOOK
 from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.installed import deployed_tag, installed
 from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_object
@@ -83,6 +84,8 @@ def queue_state(queue: Manifest) -> str:
 
 
 def _check_open(queue: Manifest) -> str:
+    if text_at(queue, "metadata", "name") == "root":
+        return "is the root of all queues; a job can only be submitted to a queue below it"
     state = queue_state(queue)
     return "" if state == "Open" else f"is {state}; a job can only be submitted to an open queue"
 
