@@ -50,7 +50,7 @@ def _plugins() -> list[EntryPoint]:
     plugins, problems = find_plugins(COMMANDS)
     for problem in problems:
         print(f"torchx-pulumi: warning: {problem}", file=sys.stderr)  # noqa: T201
-    return sorted(plugins, key=package_of)
+    return sorted(plugins, key=lambda each: package_of(each).lower())
 
 
 def _add_named(commands: Subcommands[argparse.ArgumentParser], name: str, plugins: Iterable[EntryPoint]) -> str | None:

@@ -217,12 +217,12 @@ def test_packages_without_a_name_are_named_by_what_they_bring(
 def test_of_two_packages_with_one_command_the_first_by_name_counts(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install("zebra", "extra", says="of zebra")
+    install("Zebra", "extra", says="of Zebra")
     install("aardvark", "extra", says="of aardvark")
     assert main(["extra"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "of aardvark\n"
-    assert shown.err == "torchx-pulumi: warning: the command extra is of aardvark; that of zebra is not used\n"
+    assert shown.err == "torchx-pulumi: warning: the command extra is of aardvark; that of Zebra is not used\n"
 
 
 def test_a_package_cannot_replace_a_command_of_the_core(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
