@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_arguments
+from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, TorchxPulumiError, invalid_arguments
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.runs.handle import DEFAULT_SESSION, Handle, handle_forms, handle_of, read_handle
@@ -239,7 +239,7 @@ def read_app(text: str, find: Callable[[str, str], RunEntry | None]) -> Handle:
 
     Raises:
         InvalidJobError: It is neither, of another scheduler, or of no app or several.
-        DeployError: The backend in force cannot be read.
+        DeployError: The backend in force, or the stack in it, cannot be read.
     """
     from torchx_pulumi.runs.index import is_app_id
     from torchx_pulumi.stack_state.backend import choose_backend
@@ -264,14 +264,17 @@ def _in_stacks(name: str) -> list[str]:
     """Return the handles of the apps in the stacks of a name: those of the local index, and of the backend in force."""
     from torchx_pulumi.runs.index import RunIndex
     from torchx_pulumi.stack_state.backend import choose_backend
-    from torchx_pulumi.stack_state.checkpoint import checkpoint_text, parse_components
+    from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, checkpoint_text, parse_components
     from torchx_pulumi.stack_state.stacks import StackName, open_stacks
 
     found = [handle_of(one) for one in RunIndex().all() if one.has_stack and name in StackName.of(one.place).names]
     stacks = open_stacks(choose_backend())
     for stack in stacks.versions():
         if name in stack.names:
-            resources = parse_components(stacks.read(stack) or checkpoint_text("")).resources
+            try:
+                resources = parse_components(stacks.read(stack) or checkpoint_text("")).resources
+            except UnreadableStateError as error:
+                raise DeployError(f"stack {stack} cannot be read: {error}") from error
             present = (one for one in resources if not one.get("delete"))
             found += [handle for one in present if (handle := text_at(one, "outputs", "app_handle"))]
     # The session of a handle is not part of the app.

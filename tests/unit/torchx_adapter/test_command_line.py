@@ -226,6 +226,9 @@ def test_the_stack_of_a_program_is_its_one_app(
     file.write_text(checkpoint_text("organization/vision/dev", jobs))
     said = say(world, capsys, "cancel", "dev")
     assert "'dev' is 2 apps: write pulumi_volcano://torchx/ml:" in said
+    file.write_text("{")
+    said = say(world, capsys, "cancel", "dev")
+    assert said.startswith("torchx-pulumi: stack vision/dev cannot be read: its checkpoint is not valid JSON")
 
 
 def test_delete_takes_several_handles_and_an_error_of_one_keeps_no_other(
