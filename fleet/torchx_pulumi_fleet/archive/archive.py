@@ -40,7 +40,8 @@ from torchx_pulumi.model.codec import check_version, from_json, to_json, without
 from torchx_pulumi.model.errors import ClusterError, DeployError, Problem, invalid_arguments
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.timestamps import EPOCH
-from torchx_pulumi.stack_state.backend import open_store
+from torchx_pulumi.stack_state.backend import backend_folder, open_store
+from torchx_pulumi.storage.files import is_folder
 from torchx_pulumi.storage.stores import Store, object_scheme
 
 logger = logging.getLogger(__name__)
@@ -383,3 +384,20 @@ def open_archive(url: str) -> Archive:
         return store
 
     return Archive(open_files, without_password(url))
+
+
+def check_there(url: str) -> None:
+    """Check that this machine has the folder of an archive: one that is only elsewhere is not an empty archive.
+
+    Raises:
+        ClusterError: It is not there, or cannot be inspected.
+    """
+    folder, name = backend_folder(archive_url(url)), without_password(url)
+    try:
+        if folder is None or is_folder(folder):
+            return
+    except OSError as error:
+        raise _unreadable(f"the archive {name}", error) from error
+    raise ClusterError(
+        f"the archive {name} is not read: there is no folder {folder} on this machine; mount that of the controller"
+    )

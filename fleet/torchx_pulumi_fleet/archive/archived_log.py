@@ -9,10 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
-from torchx_pulumi.logs.archives import ArchivedJob, archive_url
+from torchx_pulumi.logs.archives import ArchivedJob
 from torchx_pulumi.logs.query import Attempt, ContainerRun, LoggedContainer
 from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.logs.sources import ObservedPod
@@ -20,10 +19,8 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.planning.names import label_value
-from torchx_pulumi.stack_state.backend import backend_folder
-from torchx_pulumi.storage.files import is_folder
 
-from torchx_pulumi_fleet.archive.archive import Archive, ArchivedRun, newest_copies, open_archive, uids_of
+from torchx_pulumi_fleet.archive.archive import Archive, ArchivedRun, check_there, newest_copies, open_archive, uids_of
 
 SHOWN = 5
 """Runs in a message."""
@@ -186,18 +183,14 @@ def _numbered(parts: Iterable[str]) -> Iterator[tuple[int, str]]:
 class ArchiveSource:
     """The `LogArchive` that reads an archive."""
 
-    def __init__(self, archive: Archive, folder: Path | None = None) -> None:
+    def __init__(self, archive: Archive, url: str = "") -> None:
         self.archive = archive
-        self.folder = folder
-        """Its folder. None: it is an object store."""
+        self.url = url
+        """URL of which this machine must have the folder. Empty: whoever gives the archive writes it."""
         self.name = archive.name
 
     def find(self, job: ArchivedJob, role: str, replica: int, attempt: int | None) -> ArchivedLog:
-        with self.archive.readable():
-            # The folder of a controller on another machine is no archive that lacks this log.
-            if self.folder is not None and not is_folder(self.folder):
-                text = f"the archive {self.name} is not read: there is no folder {self.folder} on this machine"
-                raise ClusterError(f"{text}; mount that of the controller")
+        check_there(self.url)
         return ArchivedLog(self.archive, job, role, replica, attempt=attempt)
 
     def find_job(self, scheduler: str, app_id: str, run: str | None) -> ArchivedJob | None:
@@ -219,5 +212,4 @@ class ArchiveSource:
 
 def open_log_archive(url: str) -> ArchiveSource:
     """Open the archive of a URL for reading, without a request; errors as of `open_archive`."""
-    archive, folder = open_archive(url), backend_folder(archive_url(url))
-    return ArchiveSource(archive, folder)
+    return ArchiveSource(open_archive(url), url)

@@ -40,7 +40,7 @@ from torchx_pulumi.storage.owners import is_working
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S
 
 from torchx_pulumi_fleet.archive import Archive, open_archive
-from torchx_pulumi_fleet.archive.archive import newest_copies
+from torchx_pulumi_fleet.archive.archive import check_there, newest_copies
 from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp, read_stack
 from torchx_pulumi_fleet.views.row import FleetRow
 
@@ -161,6 +161,8 @@ class Pruning:
         job = ArchivedJob(app_id=entry.app_id, scheduler=entry.scheduler, uid=found.app.uid or "")
         urls = [] if self.archives is None else [url for url in (entry.log_archive, *self.archives) if url]
         archives = [open_archive(url) for url in dict.fromkeys(urls)]
+        for url in urls:
+            check_there(url)
         if self.dry_run:
             count = sum(len(newest_copies(archive.index(job.folder))) for archive in archives)
             return self._check_ended(found, entry) + _logs(archives, count)

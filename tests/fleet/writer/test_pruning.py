@@ -78,6 +78,13 @@ def test_logs_that_cannot_be_deleted_are_named_after_the_app_is_gone(
     assert f"its logs are left in archive {old.logs}: no answer; remove folder {folder} there" in found.why
 
 
+def test_an_app_stays_whose_archive_is_not_on_this_machine(old: OldApps, tmp_path: Path) -> None:
+    app = old.launch("old-1")
+    found = old.prune_one(app, archives=[str(tmp_path / "absent")])
+    assert (found.fate, old.left(app)) == (Fate.FAILED, ALL)
+    assert f"there is no folder {tmp_path / 'absent'} on this machine" in found.why
+
+
 def test_a_gang_of_pods_and_an_app_of_mcad_go_with_all_their_objects(old: OldApps) -> None:
     gang = old.launch("gang", gang=GangMode.PODS)
     assert {item["kind"] for item in old.objects(gang)} == {"PodGroup", "Pod", "Service"}
