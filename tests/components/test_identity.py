@@ -11,20 +11,14 @@ from torchx_pulumi.model.labels import LAUNCH, RUN
 from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import VolcanoTrainingJob
 
+from tests.components.test_volcano_training_job import NAMESPACE, queue
+
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
 STASH = "pulumi:index:Stash"
 URN = "urn:pulumi:dev::proj::torchx:index:VolcanoTrainingJob"
 ARGS: Any = {"queue": "default", "roles": [{"name": "trainer", "image": "app:1", "entrypoint": "python"}]}
 
-NEEDED = [
-    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}},
-    {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": "default"},
-        "status": {"state": "Open"},
-    },
-]
+NEEDED = [NAMESPACE, queue()]
 
 
 def note(engine: Any, suffix: str) -> Any:

@@ -22,6 +22,8 @@ from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_stacks.app import load_component
 
+from tests.components.test_volcano_training_job import NAMESPACE, queue
+
 # TorchX nightly prefers dist.torchrun, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated")
 
@@ -48,15 +50,7 @@ app:
   name: train
   roles: [{_target_: torchx.specs.Role, name: t, image: app:1, entrypoint: train}]
 """
-NEEDED = [
-    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}},
-    {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": "default"},
-        "status": {"state": "Open"},
-    },
-]
+NEEDED = [NAMESPACE, queue()]
 URN = "urn:pulumi:dev::proj::torchx:index:{}::train"
 JOBS = {
     VolcanoTrainingJob: (

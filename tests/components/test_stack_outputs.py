@@ -6,12 +6,13 @@ from typing import Any
 
 import jsonschema
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry, write_entry
+from torchx_pulumi.model.app_entry import StackRef, read_entry, write_entry
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
 
 from tests.components.test_volcano_training_job import JOB, PREFIX, args, cluster, remember, shown, stashed
+from tests.unit.builders import run_entry
 
 JOB_ARGS = {"job_name": "train-x1", "role": {"num_replicas": 2}}
 
@@ -23,24 +24,14 @@ def make(**changes: Any) -> VolcanoTrainingJob:
 def app_note(engine: Any, job: Any) -> dict[str, Any]:
     """Return the note of `torchx run` about the app that a program has just launched."""
     record = engine.record()
-    entry = RunEntry(
+    entry = run_entry(
         app_id="default:train-x1",
-        scheduler="volcano",
-        choice="job",
         place=StackRef(backend="file:///state", project="proj", stack="dev"),
-        cluster="c1",
-        kubeconfig=None,
-        kube_context=None,
-        session="torchx",
         user="alice",
-        name="train",
-        queue="default",
         app={"name": "train", "roles": [{"name": "trainer", "image": "app:1", "env": {"A": "1"}, "num_replicas": 2}]},
         pods={"trainer": ["train-x1-trainer-0-0", "train-x1-trainer-1-0"]},
         declared={**engine.value(job.declared), "created_by": "alice"},
-        launch="l",
         run=record["hash"],
-        launched_at="2026-01-01T00:00:00Z",
         uid="uid-of-train",
         ui_url="https://ui.example.com/train",
     )

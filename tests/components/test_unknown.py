@@ -14,6 +14,8 @@ from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.plugin import provider
 
+from tests.components.test_volcano_training_job import ML, NAMESPACE, queue
+
 FORMS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "volcano-job": (VolcanoTrainingJob, {"queue": "default"}, "kubernetes:batch.volcano.sh/v1alpha1:Job"),
     "volcano-pods": (
@@ -34,13 +36,9 @@ FORMS: dict[str, tuple[Any, dict[str, Any], str]] = {
     ),
 }
 NEEDED = [
-    *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("default", "ml")),
-    {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": "default"},
-        "status": {"state": "Open"},
-    },
+    NAMESPACE,
+    ML,
+    queue(),
     {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "runner", "namespace": "default"}},
     {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "runner", "namespace": "ml"}},
 ]

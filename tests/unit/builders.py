@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.runs.registration import LaunchState, Registration, prepare
@@ -43,6 +43,29 @@ def options(**changes: Any) -> VolcanoOptions:
 
 def plan(*roles: RoleSpec, launched: dict[str, int] | None = None, app_id: str = "app-x1", **chosen: Any) -> JobPlan:
     return plan_job(job(roles=list(roles) or [role()]), options(**chosen), app_id, launched=launched)
+
+
+def run_entry(**changes: Any) -> RunEntry:
+    fields: dict[str, Any] = {
+        "app_id": "default:train-1",
+        "scheduler": "volcano",
+        "choice": "job",
+        "place": StackRef(backend="file:///b", project="torchx", stack="s"),
+        "cluster": "c1",
+        "kubeconfig": None,
+        "kube_context": None,
+        "session": "torchx",
+        "user": "me",
+        "name": "train",
+        "queue": "default",
+        "app": {"name": "train", "roles": [], "metadata": {}},
+        "pods": {},
+        "declared": {},
+        "launch": "l",
+        "run": "r",
+        "launched_at": "2026-01-01T00:00:00Z",
+    }
+    return RunEntry(**{**fields, **changes})
 
 
 def registration_of(entry: RunEntry, plan: JobPlan) -> Registration:

@@ -11,6 +11,8 @@ from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.registry import component_type
 
+from tests.unit.builders import run_entry
+
 STACK = "pulumi:pulumi:Stack"
 STASH = "pulumi:index:Stash"
 NOW = "2026-01-02T12:00:00Z"
@@ -137,11 +139,8 @@ def write_stack(folder: Path, stack: str, content: Any, project: str = "torchx")
 
 def noted(stack: str) -> RunEntry:
     """The note of a launch by `torchx run` in a stack."""
-    return RunEntry(
-        app_id=f"team:{stack}", scheduler="volcano", choice="job", cluster="c", kubeconfig=None, kube_context=None,
-        place=StackRef(backend="file:///b", project="torchx", stack=stack), session="s", user="ada", name="train",
-        queue="default", app={}, pods={}, declared={}, launch="l", run="r", launched_at="",
-    )  # fmt: skip
+    place = StackRef(backend="file:///b", project="torchx", stack=stack)
+    return run_entry(app_id=f"team:{stack}", place=place, user="ada", app={}, launched_at="")
 
 
 def saw(entry: RunEntry, seen: dict[str, Any]) -> None:

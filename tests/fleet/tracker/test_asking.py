@@ -28,6 +28,7 @@ from torchx_pulumi_fleet.views.selection import read_selection
 
 from tests.fakes import FakeCluster
 from tests.fleet.tracker.states import checkpoint, output, write_stack
+from tests.unit.builders import run_entry
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 
@@ -52,16 +53,8 @@ def record(**changes: Any) -> RunRecord:
 
 
 def entry(cluster: FakeCluster, name: str = "train-x1", **changes: Any) -> RunEntry:
-    place = StackRef(backend="file:///b", project="torchx", stack="s")
-    return RunEntry(
-        **{
-            "app_id": f"team:{name}", "scheduler": "volcano", "choice": "job", "place": place,
-            "cluster": cluster.identity, "kubeconfig": None, "kube_context": None, "session": "s", "user": "ada",
-            "name": "train", "queue": "default", "app": {}, "pods": {}, "declared": {}, "launch": "l", "run": "r",
-            "launched_at": "", "uid": "u1",
-            **changes,
-        }
-    )  # fmt: skip
+    fields = {"app_id": f"team:{name}", "cluster": cluster.identity, "user": "ada", "app": {}, "launched_at": ""}
+    return run_entry(**{**fields, "uid": "u1", **changes})
 
 
 def live(folder: Path, connect: Any, **options: Any) -> Fleet:

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-import pytest
 from torchx_pulumi.kube.kinds import EVENT, POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
@@ -21,12 +20,6 @@ from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.views.row import FleetRow
 
 from tests.fleet.writer.world import App, World, checkpoint, wait_for
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    (tmp_path / "backend/.pulumi").mkdir(parents=True)
-    return World(root=tmp_path)
 
 
 def row(fleet: LiveFleet, app: App) -> FleetRow:

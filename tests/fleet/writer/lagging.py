@@ -5,18 +5,27 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from torchx_pulumi.kube.kinds import Kind
+
 from tests.fakes import FakeCluster
 
 
 class Lagging:
-    """A cluster whose watches are held up, as by a slow network."""
+    """A cluster whose watches are held up, as by a slow network or while they connect again.
 
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
+    Args:
+        cluster: The cluster.
+        only: The kind whose watches are. None: each.
+    """
+
+    def __init__(self, cluster: FakeCluster, only: Kind | None = None) -> None:
+        self._cluster, self._only = cluster, only
         self.held = False
 
-    def watch(self, *args: Any, **options: Any) -> Any:
-        events, lagging = self._cluster.watch(*args, **options), self
+    def watch(self, kind: Kind, *args: Any, **options: Any) -> Any:
+        events, lagging = self._cluster.watch(kind, *args, **options), self
+        if self._only not in (None, kind):
+            return events
 
         class Events:
             def __iter__(self) -> Any:

@@ -42,10 +42,10 @@ from tests.fleet.writer.requests import cancelled
 from tests.fleet.writer.world import FAST, App, World, a_while, checkpoint, component, urn_of, wait_for
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    (tmp_path / "backend/.pulumi").mkdir(parents=True)
-    return World(root=tmp_path)
+def states(app: App) -> list[str]:
+    """Return the states of all apps of an app's stack."""
+    found = json.loads(app.path.read_text())["checkpoint"]["latest"]["resources"]
+    return [item["outputs"]["observed"]["state"] for item in found if "torchx:index" in item["type"]]
 
 
 class Writes:
@@ -282,10 +282,6 @@ def test_an_update_that_one_app_met_keeps_all_apps_of_the_stack_from_it_for_a_wh
     lock.parent.mkdir(parents=True)
     lock.write_text("{}")
 
-    def states() -> list[str]:
-        found = json.loads(first.path.read_text())["checkpoint"]["latest"]["resources"]
-        return [item["outputs"]["observed"]["state"] for item in found if "torchx:index" in item["type"]]
-
     driver = Writes(world)
     with world.controller(driver=driver, timing=replace(FAST, quiet_s=1.2), program_stacks=True):
         world.phase(first, "Completed", succeeded=1)
@@ -294,8 +290,8 @@ def test_an_update_that_one_app_met_keeps_all_apps_of_the_stack_from_it_for_a_wh
         lock.unlink()
         world.phase(second, "Completed", succeeded=1)
         a_while()
-        assert states() == ["SUBMITTED"] * 2
-        wait_for(lambda: states() == ["SUCCEEDED"] * 2)
+        assert states(first) == ["SUBMITTED"] * 2
+        wait_for(lambda: states(first) == ["SUCCEEDED"] * 2)
 
 
 def test_the_last_state_of_a_deleted_job_object_is_its_end(world: World) -> None:
@@ -470,20 +466,16 @@ def test_apps_of_one_stack_that_wait_are_written_with_one_lock(world: World) -> 
     first.path.parent.mkdir(parents=True)
     first.path.write_text(json.dumps(whole))
 
-    def states() -> list[str]:
-        found = json.loads(first.path.read_text())["checkpoint"]["latest"]["resources"]
-        return [item["outputs"]["observed"]["state"] for item in found if "torchx:index" in item["type"]]
-
     driver = Writes(world)
     with world.controller(driver=driver, timing=ControllerTiming(write_every_s=0.5), program_stacks=True):
         for phase, state in (("Running", "RUNNING"), ("Pending", "PENDING")):
             for app in apps:
                 world.phase(app, phase)
-            wait_for(lambda state=state: states() == [state] * 6)
+            wait_for(lambda state=state: states(first) == [state] * 6)
         tried = len(driver.outcomes)
         for app in apps:
             world.phase(app, "Running")
-        wait_for(lambda: states() == ["RUNNING"] * 6)
+        wait_for(lambda: states(first) == ["RUNNING"] * 6)
         assert len(driver.outcomes) - tried <= 2
         assert {outcome for _, outcome in driver.outcomes} == {Recorded.WRITTEN}
     assert all(said(world, f"default:{app.name}: RUNNING") for app in apps)
@@ -517,15 +509,8 @@ def test_a_controller_that_is_behind_does_not_undo_what_another_one_wrote(world:
 def test_the_end_of_pods_that_are_deleted_is_not_that_of_a_job_whose_deletion_is_not_seen_yet(
     world: World, phase: str, noted: bool
 ) -> None:
-    class Held(Lagging):
-        """Holds up the watch of job objects only."""
-
-        def watch(self, kind: Any, *args: Any, **options: Any) -> Any:
-            watch = super().watch if kind == app.kind else world.cluster.watch
-            return watch(kind, *args, **options)
-
     app = world.launch("train-1", scheduler="mcad")
-    cluster, replica = Held(world.cluster), pod(app, app.entry.pods["trainer"][0])
+    cluster, replica = Lagging(world.cluster, app.kind), pod(app, app.entry.pods["trainer"][0])
     replica["metadata"]["labels"] |= {labels.UNIQUE_NAME: app.name}
     world.cluster.put(replica)
     world.change(app, state="Running")

@@ -38,12 +38,6 @@ RUNS: dict[str, Any] = {"state": {"running": {"startedAt": "2026-01-01T00:00:10Z
 DELETED_AT = "2026-01-01T00:05:00Z"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    (tmp_path / "backend/.pulumi").mkdir(parents=True)
-    return World(root=tmp_path)
-
-
 def put_pod(world: World, app: App, phase: str, container: Mapping[str, Any], *, deleted: bool = False) -> None:
     """Write the pod of an app."""
     (name,) = app.entry.pods["trainer"]
@@ -154,15 +148,8 @@ def test_a_run_that_its_deletion_ended_did_not_fail_though_the_clock_of_its_node
 
 @pytest.mark.parametrize("noted", [True, False], ids=["cancelled", "deleted"])
 def test_pods_that_go_before_the_watch_tells_that_their_group_went_are_no_failure(world: World, noted: bool) -> None:
-    class Held(Lagging):
-        """Holds up the watch of PodGroups only, as while it connects again."""
-
-        def watch(self, kind: Any, *args: Any, **options: Any) -> Any:
-            watch = super().watch if kind == app.kind else world.cluster.watch
-            return watch(kind, *args, **options)
-
     app = world.launch("train-1", gang=GangMode.PODS)
-    cluster = Held(world.cluster)
+    cluster = Lagging(world.cluster, app.kind)
     put_pod(world, app, "Running", RUNS)
     with world.controller(clusters={"test": cluster}):
         begin(world, app)

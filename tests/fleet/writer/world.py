@@ -36,7 +36,7 @@ from torchx_pulumi_fleet.writer.settings import ControllerTiming
 from torchx_pulumi_stacks.engine import AutomationDriver
 
 from tests.fakes import FakeCluster
-from tests.unit.builders import put_running_pods, registration_of
+from tests.unit.builders import put_running_pods, registration_of, run_entry
 
 STACK = "pulumi:pulumi:Stack"
 STASH = "pulumi:index:Stash"
@@ -117,25 +117,19 @@ class World:
         plan, variant = plan_job(JobSpec(name="train", roles=[role]), chosen, name), variant_of(chosen)
         place = StackRef(backend=self.backend, project=project, stack=f"{namespace}.{name}-12345678")
         urn = urn_of(place, scheduler)
-        entry = RunEntry(
+        entry = run_entry(
             app_id=f"{namespace}:{name}",
             scheduler=scheduler,
             choice=variant.name,
             place=place,
             cluster=self.cluster.identity,
             cluster_identity=self.cluster.identify(),
-            kubeconfig=None,
             kube_context=kube_context,
-            session="torchx",
             user="tester",
-            name="train",
-            queue="default",
-            app={"name": "train", "roles": [], "metadata": {}},
             pods={"trainer": [variant.pod_name(plan, task, 0) for task in plan.roles[0].tasks]},
             declared=build_declared(plan, spec_hash="0123456789abcdef", created_by="tester"),
             launch=owner_digest("organization", project, place.stack, urn),
             run="0123456789abcdef",
-            launched_at="2026-01-01T00:00:00Z",
             stage=Stage.LAUNCHING,
         )
         registration = plan_registration(registration_of(entry, plan))

@@ -13,24 +13,17 @@ import pytest
 from torchx_pulumi.cli.main import EXIT_INVALID, main
 from torchx_pulumi.inputs.appdef import read_app
 from torchx_pulumi.inputs.appfile import read_app_file
-from torchx_pulumi.model.app_entry import RunEntry, StackRef
+from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.eject import next_steps, project_files
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.torchx_adapter.app_json import write_app
 
 from tests.parity.apps import CASES
+from tests.unit.builders import run_entry
 
-ENTRY = RunEntry(
+ENTRY = run_entry(
     app_id="ml:train-x1",
-    scheduler="volcano",
-    choice="job",
     place=StackRef(backend="file:///state", project="torchx", stack="ml.train-x1-abc"),
-    cluster="c1",
-    kubeconfig=None,
-    kube_context=None,
-    session="s",
-    user="me",
-    name="train",
     queue="gold",
     app={
         "name": "train",
@@ -49,11 +42,6 @@ ENTRY = RunEntry(
             }
         ],
     },
-    pods={},
-    declared={},
-    launch="l",
-    run="r",
-    launched_at="2026-01-01T00:00:00Z",
     options={"queue": "gold", "namespace": "ml", "labels": {"team": "vision"}},
 )
 

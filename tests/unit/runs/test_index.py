@@ -30,28 +30,12 @@ from torchx_pulumi.stack_state.backend import (
 from torchx_pulumi.storage import files
 from torchx_pulumi.storage.owners import this_process
 
+from tests.unit.builders import run_entry
+
 
 def entry(name: str = "train-1", **changes: Any) -> RunEntry:
-    fields: dict[str, Any] = {
-        "app_id": f"default:{name}",
-        "scheduler": "volcano",
-        "choice": "job",
-        "place": StackRef(backend="file:///b", project="torchx", stack="s"),
-        "cluster": "c0ffee",
-        "kubeconfig": None,
-        "kube_context": None,
-        "session": "torchx",
-        "user": "me",
-        "name": "train",
-        "queue": "q",
-        "app": {"name": "train", "roles": [], "metadata": {}},
-        "pods": {"z": ["z-0"], "a": ["a-0"]},
-        "declared": {},
-        "launch": "l",
-        "run": "r",
-        "launched_at": "2026-01-01T00:00:00Z",
-    }
-    return RunEntry(**{**fields, **changes})
+    fields = {"app_id": f"default:{name}", "cluster": "c0ffee", "queue": "q", "pods": {"z": ["z-0"], "a": ["a-0"]}}
+    return run_entry(**{**fields, **changes})
 
 
 def seen(state: JobState, at: str = "2026-01-01T00:00:00Z", **changes: Any) -> Mapping[str, Any]:

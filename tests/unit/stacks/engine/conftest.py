@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.inputs.rendering import plan_app
-from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.app_entry import StackRef, Stage
 from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.stack_state import stack_locks
 from torchx_pulumi_stacks.engine import app_stack
 
-from tests.unit.builders import registration_of
+from tests.unit.builders import registration_of, run_entry
 
 
 @pytest.fixture(autouse=True)
@@ -42,24 +42,14 @@ def make_order(tmp_path: Path) -> Callable[..., Registration]:
         role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "num_replicas": 2}
         app = {"name": "train", "roles": [role]}
         plan = plan_app(app, "volcano", {"queue": "default", "gang": gang}, app_id="train-1")
-        entry = RunEntry(
-            app_id="default:train-1",
-            scheduler="volcano",
+        entry = run_entry(
             choice=gang,
             place=StackRef(backend=f"file://{tmp_path}/backend", project="torchx", stack="default.train-1"),
             cluster="",
-            kubeconfig=None,
-            kube_context=None,
-            session="s",
             user="somebody",
-            name="train",
-            queue="default",
             app={"name": "train"},
-            pods={},
-            declared={},
             launch="abc123",
             run="",
-            launched_at="2026-01-01T00:00:00Z",
             stage=Stage.LAUNCHING,
         )
         return registration_of(replace(entry, **changed), plan)
