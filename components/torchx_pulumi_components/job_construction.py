@@ -80,7 +80,7 @@ from torchx_pulumi_components.stack_state import (
     read_stack_state,
 )
 from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
-from torchx_pulumi_components.waiting import wait_until
+from torchx_pulumi_components.waiting import missed, wait_until
 
 CREATED_BEFORE = ("namespace", "queue", "priority_class", "service_account", "image_secret")
 """Options whose objects a deployment may create before the job."""
@@ -334,7 +334,7 @@ class Construction:
             archive = at(state.app or {}, "log_options", "log_archive")
         # The object of a run that is over is registered in previews only, and its outputs are not used.
         job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
-        current = launch if job_object is None else await self._wait(launch, objects, cluster)
+        current = await self._wait(launch, objects, cluster)
         outputs = run_outputs(current, job_object, marked, state, self.now)
         self.outputs = outputs
         self.noted.set_result(None)
@@ -394,6 +394,9 @@ class Construction:
         """Wait as the arguments ask for; return the launch with the run as last observed, and note a failure."""
         settings = self.args.settings
         if settings.wait_for is WaitFor.CREATED or pulumi.runtime.is_dry_run():
+            return launch
+        if launch.decision.action is Action.DONE_AND_GONE:
+            self.failure = missed(launch, settings.wait_for)
             return launch
         if cluster is None:
             self.failure = f"wait_for {settings.wait_for.value} needs a look at the cluster, which was not possible"

@@ -57,9 +57,7 @@ async def wait_until(
     for resource in objects:
         await resource.urn.future()
     plan, variant = launch.plan, variant_of(launch.plan.options)
-    run_again = f"`up` does not run it again. {RUN_AGAIN}"
-    wait = Wait(goal, job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s, run_again=run_again)
-    begun = time.monotonic()
+    wait, begun = _wait_for(launch, goal, timeout_s), time.monotonic()
     uid = launch.run.uid or await objects[0].uid.future()
     expected = {role.name: pod_names(plan, role) for role in plan.roles}
     run = replace(run_of_record(launch.run, variant, launch.owners), uid=uid, expected=expected)
@@ -88,3 +86,22 @@ async def wait_until(
             pulumi.log.info(hide(turn.line) + note, objects[0])
             note = ""
         await asyncio.sleep(POLL_S)
+
+
+def missed(launch: Launch, goal: WaitFor) -> str | None:
+    """Return why a run that is over, and whose object is gone, has missed the goal.
+
+    Returns:
+        None: it reached the goal, or how it ended is not known.
+    """
+    if launch.look is None:
+        return None
+    status = judged_status(launch.look, judge(launch.look, launch.answer.requested, launch.answer.observed or None))
+    return _wait_for(launch, goal, None).observed(status, 0.0).failure if status.state.terminal else None
+
+
+def _wait_for(launch: Launch, goal: WaitFor, timeout_s: int | None) -> Wait:
+    run_again = f"`up` does not run it again. {RUN_AGAIN}"
+    return Wait(
+        goal, job=f"job {launch.plan.namespace}/{launch.plan.job_name}", timeout_s=timeout_s, run_again=run_again
+    )

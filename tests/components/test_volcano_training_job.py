@@ -651,6 +651,32 @@ def test_a_run_whose_object_is_gone_stands_as_observed_and_requested(
     assert up(engine)["observed"]["state"] == state
 
 
+@pytest.mark.parametrize(
+    ("observed", "goal", "problem"),
+    [
+        (END, "completed", " is FAILED (ExitCode: exit 3); it will not be completed"),
+        ({**END, "state": "CANCELLED", "reason": "Cancelled"}, "running", "it will not be running"),
+        ({**END, "state": "SUCCEEDED", "reason": "Succeeded"}, "completed", None),
+        ({**END, "state": "RUNNING"}, "completed", None),
+        (END, "created", None),
+    ],
+)
+@pytest.mark.parametrize("preview", [True, False])
+def test_a_run_that_missed_the_goal_fails_each_deployment_also_when_its_object_is_gone(
+    engine: Any, observed: Any, goal: str, problem: str | None, preview: bool
+) -> None:
+    up(engine)
+    remember(engine)
+    engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "uid-of-train", "observed": {**observed, "message": "exit 3"}}
+    with cluster_for_tests(cluster()), failures_deferred() as failures:
+        engine.run(lambda: VolcanoTrainingJob("train", args(wait_for=goal)), preview=preview)
+    if problem is None or preview:
+        assert failures == []
+    else:
+        assert problem in failures[0]
+        assert failures[0].endswith("To run it again, set `rerun` to a new value")
+
+
 @pytest.mark.parametrize("preview", [True, False])
 @pytest.mark.parametrize("requested", [None, CANCEL])
 def test_without_a_cluster_a_run_is_not_gone(engine: Any, requested: Any, preview: bool) -> None:
