@@ -43,18 +43,25 @@ def commit(repository: Path, name: str) -> str:
     return git(repository, "rev-parse", "HEAD")
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def fresh_clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone whose only commit is the default branch of its remote."""
-    origin = tmp_path / "origin"
-    git(tmp_path, "init", "-q", "-b", "trunk", str(origin))
+    folder = tmp_path_factory.mktemp("repositories")
+    origin = folder / "origin"
+    git(folder, "init", "-q", "-b", "trunk", str(origin))
     (origin / ".ci").mkdir()
     for name in ("run", "changed", *(f"paths-of-{group}" for group in GROUPS)):
         shutil.copy(ROOT / ".ci" / name, origin / ".ci")
     git(origin, "add", ".")
     git(origin, "commit", "-m", "script")
-    git(tmp_path, "clone", "-q", str(origin), "clone")
-    return tmp_path / "clone"
+    git(folder, "clone", "-q", str(origin), "clone")
+    return folder / "clone"
+
+
+@pytest.fixture
+def clone(fresh_clone: Path, tmp_path: Path) -> Path:
+    """A copy of the clone, which a test may change; no test writes to the remote."""
+    return shutil.copytree(fresh_clone, tmp_path / "clone")
 
 
 def ask(clone: Path, group: str = "tools", **variables: str) -> tuple[int, str]:
