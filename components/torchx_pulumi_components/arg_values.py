@@ -118,7 +118,10 @@ class ArgumentReader(TypedReader):
             elif key not in spellings:
                 self.refuse(join(path, str(key)), unknown_name(str(key), names))
             elif value is not None and not (value == "" and spellings[key] in _DEFAULT_IF_EMPTY):
-                given[spellings[key]] = value
+                name = spellings[key]
+                if name in given:
+                    self.refuse(join(path, name), f"is given twice, as {name} and {camel_case(name)}; give one of them")
+                given[name] = value
         return self._known(given, fields, path)
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:

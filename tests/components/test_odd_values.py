@@ -26,6 +26,14 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
     "a number as a name": ({"roles": [{**ROLE, "name": 5}]}, "roles[0].name: must be a text, found int; write it in"),
     "a text of too many digits": ({"labels": {"a": 10**5000}}, "labels[a]: must be a text, found int of thousands"),
     "an argument of too many digits": ({"roles": [{**ROLE, "args": [10**5000]}]}, "roles[0].args: must be a text"),
+    "two spellings": (
+        {"wait_for": "running", "waitFor": "created"},
+        "wait_for: is given twice, as wait_for and waitFor",
+    ),
+    "two spellings in a role": (
+        {"roles": [{**ROLE, "minReplicas": 1, "min_replicas": 1}]},
+        "roles[0].min_replicas: is given twice, as min_replicas and minReplicas; give one of them",
+    ),
     "a number of too many digits": ({"efa_device_count": 10**5000}, "efa_device_count: must be a whole number"),
 }
 
