@@ -13,6 +13,7 @@ from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
 
 from tests.components.test_volcano_training_job import JOB, PREFIX, args, cluster, remember, shown, stashed
 from tests.unit.builders import run_entry
+from tests.unit.outputs.test_reader import without_none
 
 JOB_ARGS = {"job_name": "train-x1", "role": {"num_replicas": 2}}
 
@@ -36,13 +37,6 @@ def app_note(engine: Any, job: Any) -> dict[str, Any]:
         ui_url="https://ui.example.com/train",
     )
     return dict(without_none(write_entry(entry)))
-
-
-def without_none(value: Any) -> Any:
-    """Leave out what Pulumi's state does not keep."""
-    if isinstance(value, dict):
-        return {key: without_none(item) for key, item in value.items() if item is not None}
-    return [without_none(item) for item in value] if isinstance(value, list) else value
 
 
 def launched(engine: Any) -> Any:

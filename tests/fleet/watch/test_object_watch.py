@@ -31,7 +31,7 @@ def made(name: str, kind: Kind = kinds.POD, *, uid: str | None = None, **more: A
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **more}
 
 
-def until(what: Callable[[], Any], seconds: float = 5.0) -> None:
+def until(what: Callable[[], Any], seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline

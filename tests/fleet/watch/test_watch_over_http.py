@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from torchx_pulumi_fleet.watch.object_watch import Change, WatchTiming
 from torchx_pulumi_fleet.watch.watched_cluster import WatchedCluster
 
 from tests.fakes import FakeCluster
+from tests.fleet.watch.test_object_watch import until
 from tests.fleet.watch.watch_server import WatchServer, watch_server
 
 QUICK = WatchTiming(first_s=0.05, longest_s=0.2, forbidden_s=0.2, not_served_s=0.1, settled_s=0.05)
@@ -31,13 +32,6 @@ def pod(name: str, version: int = 0, **spec: Any) -> dict[str, Any]:
         "spec": spec,
         "status": {"step": version},
     }
-
-
-def until(what: Callable[[], Any], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from torchx_pulumi.images.registry import RegistryClient
 
 from tests.unit.images.fake_docker import FakeDocker
 from tests.unit.images.fake_registry import FakeRegistry
@@ -23,6 +25,18 @@ def registry() -> Iterator[FakeRegistry]:
     made = FakeRegistry()
     yield made
     made.close()
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """How long a client paused, each time."""
+    return []
+
+
+@pytest.fixture
+def client(waits: list[float]) -> Iterator[RegistryClient]:
+    with closing(RegistryClient(pause=waits.append)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -27,17 +27,6 @@ LARGE = layer(530_000, 2)
 
 
 @pytest.fixture
-def waits() -> list[float]:
-    return []
-
-
-@pytest.fixture
-def client(waits: list[float]) -> Iterator[RegistryClient]:
-    with closing(RegistryClient(pause=waits.append)) as made:
-        yield made
-
-
-@pytest.fixture
 def target(registry: FakeRegistry) -> Reference:
     return parse_reference(f"{registry.host}/team/app:1")
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -28,11 +28,6 @@ from tests.unit.images.fake_registry import FakeRegistry
 
 DIGEST = "sha256:" + "d" * 64
 SDK = Path(__file__).parents[3] / "sdk"
-
-
-@pytest.fixture
-def waits() -> list[float]:
-    return []
 
 
 @pytest.fixture
@@ -188,12 +183,6 @@ def test_what_is_on_loopback_is_asked_over_http(monkeypatch: pytest.MonkeyPatch)
 
 def team(registry: FakeRegistry, version: str = "1") -> Reference:
     return parse_reference(f"{registry.host}/team/app:{version}")
-
-
-@pytest.fixture
-def client(waits: list[float]) -> Iterator[RegistryClient]:
-    with closing(RegistryClient(pause=waits.append)) as made:
-        yield made
 
 
 def test_a_manifest_that_is_not_what_its_digest_says_is_refused(client: RegistryClient, registry: FakeRegistry) -> None:

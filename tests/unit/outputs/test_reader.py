@@ -69,6 +69,7 @@ def built(status: JobStatus = FAILED, **more: Any) -> dict[str, Any]:
 
 
 def without_none(value: Any) -> Any:
+    """Leave out what Pulumi's state does not keep."""
     if isinstance(value, dict):
         return {key: without_none(item) for key, item in value.items() if item is not None}
     return [without_none(item) for item in value] if isinstance(value, list) else value

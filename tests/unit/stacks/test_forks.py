@@ -89,10 +89,11 @@ os.wait()
 """
 
 
-@pytest.fixture
-def told(tmp_path: Path) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What each process of the script said, by when it was made."""
-    return {said["when"]: said for said in map(json.loads, run(SCRIPT, tmp_path).splitlines())}
+    said = run(SCRIPT, tmp_path_factory.mktemp("forks"))
+    return {each["when"]: each for each in map(json.loads, said.splitlines())}
 
 
 def run(script: str, folder: Path) -> str:
