@@ -14,6 +14,9 @@ from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.outputs.building import build_observed, same
 from torchx_pulumi.outputs.types import Observed
+from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence
+from torchx_pulumi.schedulers.diagnosis.ranking import diagnose_status
 
 Observation = Observed
 """How a run stands, in the shape of the output `torchx.observed`."""
@@ -159,7 +162,8 @@ def _gone(look: Look, request: Requested | None, previous: Mapping[str, Any] | N
         uid=look.uid,
     )
     if request is None or request.action is not RequestedAction.CANCEL:
-        return status
+        own = diagnose_status(Evidence.of(ObservedObjects(), status=status, lost_pod_advice=""))
+        return status if own is None else replace(status, diagnoses=(own,))
     return replace(status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=request.words)
 
 

@@ -28,6 +28,7 @@ from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.model.status import Diagnosis, JobState, JobStatus, Reason
 from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.observation import status_of
 from torchx_pulumi.runs.waiting import Wait, progress_line
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
@@ -546,3 +547,14 @@ def test_surfaces_say_of_a_reason_the_same(reason: Reason) -> None:
     assert [surface for surface, text in said.items() if status.advice not in text] in ([], ["table"])
     assert shown["cause"] == status.message
     assert bool(status.advice) is (reason in CAUSES)
+
+
+def test_a_run_that_is_gone_says_what_to_do() -> None:
+    observed = judge(look_of("volcano", "gone", "", ""), None, observation("RUNNING Running"))
+    assert observed is not None
+    output = {"app": {"id": "a:b"}, "observed": observed}
+    row = build_row(StackName(project="p", stack="s"), StackApp(output=output), datetime.now(timezone.utc))
+    shown = detail(ShownApp("id", "file:///b", row))
+    assert shown["advice"] == CAUSES[Reason.NOT_FOUND].advice
+    assert shown["cause"] == observed["message"]
+    assert message_of(status_of(observed)).endswith(f"({shown['advice']})")
