@@ -31,7 +31,7 @@ func main() {
 			return err
 		}
 		ctx.Export("app_handle", job.AppHandle)
-		ctx.Export("state", job.Observed.MapIndex(pulumi.String("state")))
+		ctx.Export("state", job.Observed.State())
 		return nil
 	})
 }
