@@ -18,7 +18,7 @@ from torchx_pulumi.stack_state.backend import absolute_backend, backend_folder, 
 from torchx_pulumi.stack_state.stacks import StackName, check_there, open_stacks
 from torchx_pulumi.storage.files import is_folder, path_exists
 
-from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
+from torchx_pulumi_fleet.tracker.live_fleet import LiveApp, LiveFleet
 from torchx_pulumi_fleet.tracker.reporting import Reporter
 from torchx_pulumi_fleet.tracker.stack_apps import LATER, AppKey, TrackedApp
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
@@ -123,19 +123,24 @@ class UserFleet:
 
     def rows(self, now: datetime) -> list[FleetRow]:
         """Return the row of each app, but for those of later releases: their stacks are in `Fleet.broken`."""
-        shown = (app for app in self.apps.apps() if app.app.left_alone != LATER)
-        return [app.row(now, updating=app.app.stack in self._busy) for app in shown]
+        return [app.row(now, updating=app.app.stack in self._busy) for app in self._shown()]
+
+    def _shown(self) -> list[LiveApp]:
+        return [app for app in self.apps.apps() if app.app.left_alone != LATER]
 
     def fleet(self, rows: Iterable[FleetRow], now: datetime, *, unreachable: Mapping[str, str]) -> Fleet:
         """Return rows as a fleet, with what could not be read."""
+        selected = sort_rows([*rows])
         notice = self.tracked.stacks(self.backend).notice
         broken = sorted(((name, why) for (_, name), why in self.tracked.broken.items()), key=lambda one: str(one[0]))
         return Fleet(
             backend=self.backend,
             read_at=now,
-            rows=sort_rows([*rows]),
+            rows=selected,
             broken=[BrokenStack(stack=name, why=why) for name, why in broken],
             others=self.tracked.others,
+            # Of a fleet that changes meanwhile.
+            excluded=max(len(self._shown()) - len(selected), 0),
             unreachable=unreachable,
             warnings=[*([notice] if notice else ()), *self.own.problems],
         )

@@ -133,10 +133,18 @@ class Fleet:
     broken: Sequence[BrokenStack] = ()
     others: int = 0
     """Number of stacks without an app."""
+    excluded: int = 0
+    """Number of apps that the filter excludes."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Name of each cluster that did not respond, to the reason."""
     warnings: Sequence[str] = ()
     """Other problems while reading; the rows then show the observation in the stack."""
+
+    def without_rows(self) -> str:
+        """Return the line that stands in place of rows."""
+        if self.excluded:
+            return f"no apps in {self.backend} match: the filter excludes all {self.excluded}"
+        return f"no apps in {self.backend}"
 
     def remarks(self) -> list[str]:
         """Return notes about the rows, for example about unreachable clusters and unreadable stacks."""

@@ -26,7 +26,7 @@ def to_table(fleet: Fleet, width: int | None = None) -> str:
         fleet: The fleet.
         width: Characters of a line of the terminal. None: there is no terminal, and lines have any length.
     """
-    lines = [] if fleet.rows else [f"no apps in {fleet.backend}"]
+    lines = [] if fleet.rows else [fleet.without_rows()]
     if fleet.rows:
         table, needed = fleet_table(fleet, width)
         console = Console(file=io.StringIO(), width=width or needed, height=1, color_system=None)

@@ -74,7 +74,7 @@ def screen(fleet: Fleet, notes: Sequence[str], width: int, height: int) -> Group
 
     What does not fit is left out, and the number of rows that are left out is said. The last note is always shown.
     """
-    *most, last = [*([] if fleet.rows else [f"no apps in {fleet.backend}"]), *fleet.remarks(), *notes]
+    *most, last = [*([] if fleet.rows else [fleet.without_rows()]), *fleet.remarks(), *notes]
     # The rows are what is watched: remarks may take a third of the lines.
     below = [*most[: max(height // 3 - 1, 0)], last]
     space = max(height - len(below) - 1, 0)

@@ -92,6 +92,11 @@ def test_only_what_was_asked_for_is_printed(backend: str, capsys: pytest.Capture
         assert {app["app_id"] for app in json.loads(capsys.readouterr().out)["apps"]} == wanted
 
 
+def test_a_filter_that_excludes_all_apps_is_told_from_no_apps(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fleet", "--backend", backend, "--user", ""]) == 0
+    assert capsys.readouterr().out == f"no apps in {backend} match: the filter excludes all 2\n"
+
+
 def test_a_users_mistake_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
         (["--state", "sad", "--since", "soon"], "--since"),
