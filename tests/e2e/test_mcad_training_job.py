@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +15,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, X_K8S_POD_G
 
 from tests.e2e.app_wrappers import FAKE, FIND_RANK0, long_name, shell
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
-from tests.e2e.project import Project, changes
+from tests.e2e.project import Project, changes, eventually
 from tools.local_cluster import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mcad]
@@ -28,6 +31,15 @@ def mcad(cluster: Any, make_project: Callable[..., Project]) -> McadProject:
     if not found.settings.real_node:
         pytest.skip(f"no real node: {found.settings.why_no_real_node}")
     return McadProject(make_project(program=MCAD_PROGRAM), found.images["busybox"])
+
+
+def command(project: Project, *words: str) -> str:
+    """Run `torchx-pulumi` to its end and return what it printed."""
+    run = [sys.executable, "-m", "torchx_pulumi_stacks.console", *words]
+    done = subprocess.run(run, env=project.env, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return done.stdout + ("" if done.stdout else done.stderr)
 
 
 def left(look: KubernetesCluster, namespace: str, name: str) -> list[str]:
@@ -92,6 +104,26 @@ def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
     second = project.output("train")
     assert second["uid"] != first["uid"]
     assert left(look, project.namespace, first["job_name"]) == []
+
+
+def test_a_cancelled_job_is_cancelled_on_every_surface_and_is_not_launched_again(
+    cluster: Any, make_project: Callable[..., Project], look: KubernetesCluster
+) -> None:
+    if "mcad" not in cluster.settings.features:
+        pytest.skip("this cluster has no MCAD")
+    project = make_project(program=MCAD_PROGRAM)
+    McadProject(project, "app:1").job(role=FAKE, wait_for="running", timeout_s=60)
+    project.up()
+    first = project.output("train")
+    assert "asked to stop" in command(project, "cancel", f"{project.folder.name}/dev")
+    eventually(lambda: look.get(APP_WRAPPER, project.namespace, first["job_name"]) is None)
+    (app,) = json.loads(command(project, "fleet", "--json"))["apps"]
+    assert (app["app_id"], app["state"]) == (f"{project.namespace}:{first['job_name']}", "CANCELLED")
+    assert changes(project.preview()).keys() == {"unchanged"}
+    project.up()
+    again = project.output("train")
+    assert (again["uid"], again["observed"]["state"]) == (first["uid"], "CANCELLED")
+    assert look.get(APP_WRAPPER, project.namespace, first["job_name"]) is None
 
 
 @pytest.mark.extended

@@ -90,9 +90,10 @@ def cancel_command(arguments: argparse.Namespace) -> int:
     if entry is None:
         _say(f"app {app_id!r} not found; nothing to cancel")
         return 0
-    scheduler.cancel(app_id, take_over=arguments.take_over, progress=_say)
+    ended = scheduler.cancel(app_id, take_over=arguments.take_over, progress=_say)
+    done = "asked to stop" if ended is None else f"had ended already, as {ended.value}"
     removal = "`pulumi destroy` in its program" if entry.of_program else "`torchx-pulumi delete`"
-    _say(f"{app_id}: asked to stop; {removal} removes it, `torchx status` follows it")
+    _say(f"{app_id}: {done}; {removal} removes it, `torchx status` follows it")
     return 0
 
 

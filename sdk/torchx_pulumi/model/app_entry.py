@@ -60,8 +60,14 @@ class UnknownStack(StackRef):
     backend: str = ""
     project: str = ""
     stack: str = ""
-    of_program: bool = False
-    """A program launched the app, whose stack takes no requests and is not deleted with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramStack(UnknownStack):
+    """The stack of a program that launched an app found in a cluster; empty until it is searched, or if not found.
+
+    It takes requests, and only the program deletes it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +151,12 @@ class RunEntry:
     @property
     def has_stack(self) -> bool:
         """Return whether the stack of the app is known."""
-        return not isinstance(self.place, UnknownStack)
+        return bool(self.place.stack)
 
     @property
     def of_program(self) -> bool:
         """Return whether the app was found in a cluster only, and a program launched it."""
-        return isinstance(self.place, UnknownStack) and self.place.of_program
+        return isinstance(self.place, ProgramStack)
 
     @property
     def made_pods(self) -> Mapping[str, Sequence[str]] | None:

@@ -177,15 +177,12 @@ class RunRecords:
                 return self._keep(entry, request, written=True), True
             if outcome is Recorded.LEFT or (written.answer is None and outcome is Recorded.KNOWN):
                 break
-        if entry.of_program:
-            text = "app %s: the stack of its program does not say that it was %s. Others do not know it"
-            logger.warning(text, entry.app_id, asked.words)
-            return entry, True
         stack = f"stack {entry.place.cli_name} in {entry.place.backend}" if entry.has_stack else "its stack"
+        # Only an app in the index keeps what is to be written.
+        later = "" if entry.of_program else ". The next `torchx status` of this user writes it"
         logger.warning(
-            "app %s: %s does not say yet that it was %s: %s. Controllers and colleagues do not know of it. The next "
-            "`torchx status` of this user writes it",
-            *(entry.app_id, stack, asked.words, _WHY[outcome]),
+            "app %s: %s does not say yet that it was %s: %s. Controllers and colleagues do not know of it%s",
+            *(entry.app_id, stack, asked.words, _WHY[outcome], later),
         )
         return entry, True
 
@@ -245,7 +242,7 @@ class RunRecords:
 
 _WHY = {
     Recorded.DEFERRED: "another process works on the stack, or it cannot be reached",
-    Recorded.LEFT: "it is not known here, is gone, or may not be written by this user",
+    Recorded.LEFT: "it is not known here, is gone, has secrets, or cannot be written by this user",
     Recorded.KNOWN: "it has another run, or other requests got in between",
     Recorded.WRITTEN: "other requests got in between",
 }

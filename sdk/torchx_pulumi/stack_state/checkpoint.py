@@ -268,6 +268,13 @@ def output_in(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
     return output
 
 
+def runs_in(checkpoint: Checkpoint, uid: str) -> list[dict[str, Any]]:
+    """Return the outputs of the components whose job object has a uid; more than one if the state was edited."""
+    present = (item for item in checkpoint.resources if not item.get("delete"))
+    outputs = [item.get("outputs") or {} for item in present if str(item.get("type")).startswith(COMPONENTS)]
+    return [found for found in outputs if found.get("uid") == uid]
+
+
 def record_in(resource: Resource) -> Any:
     """Return the record of a component in a state (`run_record`), or None for any other resource."""
     return at(resource, "outputs", RECORD) if str(resource.get("type")).startswith(COMPONENTS) else None

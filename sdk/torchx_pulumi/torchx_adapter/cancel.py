@@ -21,7 +21,7 @@ from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.requested import RequestedAction
-from torchx_pulumi.model.status import read_state
+from torchx_pulumi.model.status import JobState, read_state
 from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours, run_of
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
@@ -46,8 +46,11 @@ class Order:
     take_over: bool = False
     """Take the app over from any owner, without waiting; a deletion removes its stack's locks too."""
 
-    def cancel(self) -> None:
+    def cancel(self) -> JobState | None:
         """Ask for the app to stop, if it exists. Its resources become free, its stack stays as the record.
+
+        Returns:
+            The state with which it had ended before. None: it had not, or does not exist.
 
         Raises:
             ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was changed.
@@ -56,16 +59,16 @@ class Order:
         context = self.lookup.context
         found = self._found()
         if found is None:
-            return
+            return None
         entry, cluster, variant, seen = found
         job_object = seen.job_object
         look = look_at_app(context, entry, seen)
         observed = context.records.note(entry, look) or {}
-        if read_state(observed.get("state")).terminal:
-            return
+        if (state := read_state(observed.get("state"))).terminal:
+            return state
         if job_object is None or look.gone:
             self._request(entry, look, RequestedAction.CANCEL)
-            return
+            return None
         uid = text_at(job_object, "metadata", "uid") or ""
         with self._cancelling(entry, look):
             if variant.control is None:
@@ -74,6 +77,7 @@ class Order:
                 variant.control.suspend(cluster, entry.namespace, entry.job_name, uid)
         for pod in _pods_of(cluster, entry) if variant.makes_pods else ():
             cluster.delete(POD, entry.namespace, str(pod["metadata"]["name"]), uid=text_at(pod, "metadata", "uid"))
+        return None
 
     def resume(self) -> None:
         """Let the cancelled app run again, with the spec that it was launched with.
@@ -204,6 +208,8 @@ class Order:
         context = self.lookup.context
         adopted = self.lookup.adopt(entry) is not None
         before = (context.index.get(entry) if adopted else None) or entry
+        if before.of_program:
+            before = self.lookup.with_program_stack(before)
         asked, is_new = context.records.request(before, look, action, by=current_user())
         return before, asked, is_new
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.apps.ownership import is_job_object, owns, run_of_object
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, Stage, UnknownStack
+from torchx_pulumi.model.app_entry import ProgramStack, RunEntry, Stage, UnknownStack
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, Problem, TakenOverError, invalid_job
 from torchx_pulumi.model.object_fields import items_at, text_at
@@ -24,7 +25,9 @@ from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.whereabouts import is_ours, match_identity, read_job_object
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.stack_state.backend import backend_folder, choose_backend, own_backend, stack_name
+from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, parse_components, runs_in
 from torchx_pulumi.stack_state.cli import choose_place
+from torchx_pulumi.stack_state.stacks import StackName, open_stacks
 from torchx_pulumi.storage.owners import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 
@@ -280,6 +283,33 @@ class AppLookup:
                     return replace(found, place=replace(found.place, secrets_provider=chosen.secrets_provider))
         return None
 
+    def with_program_stack(self, entry: RunEntry) -> RunEntry:
+        """Return the app of a program with its stack, if the backend of `torchx-pulumi fleet` has it.
+
+        All of its stacks are read, unless that takes a process for each: only the engine writes those.
+        """
+
+        def has_run(name: StackName) -> bool:
+            try:
+                text = stacks.read(name) or ""
+                return bool(uid) and uid in text and bool(runs_in(parse_components(text), uid))
+            except (DeployError, UnreadableStateError) as error:
+                logger.debug("stack %s is not searched for app %s: %s", name, entry.app_id, error)
+                return False
+
+        uid, backend = entry.uid or "", choose_backend()
+        try:
+            stacks = open_stacks(backend)
+            names = () if stacks.only_cli_writes else list(stacks.versions())
+            with ThreadPoolExecutor(stacks.reads_at_once) as pool:
+                found = next((name for name, here in zip(names, pool.map(has_run, names), strict=True) if here), None)
+        except DeployError as error:
+            logger.warning("the stack of app %s was not searched: %s", entry.app_id, error)
+            return entry
+        if found is None:
+            return entry
+        return replace(entry, place=ProgramStack(backend=backend, project=found.project, stack=found.stack))
+
     def _is_there(self, entry: RunEntry) -> bool:
         """Return whether the cluster in force has the object of an entry."""
         try:
@@ -308,7 +338,7 @@ def _entry_of_objects(cluster: str, variant: Variant, seen: ObservedObjects, opt
         app_id=f"{run.namespace}:{run.job_name}",
         scheduler=variant.scheduler,
         choice=variant.name,
-        place=UnknownStack(of_program=own.get(labels.LAUNCHER) != labels.LAUNCHER_VALUE),
+        place=UnknownStack() if own.get(labels.LAUNCHER) == labels.LAUNCHER_VALUE else ProgramStack(),
         cluster=cluster,
         kubeconfig=options.get("kubeconfig"),
         kube_context=options.get("kube_context"),

@@ -272,9 +272,11 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """Return the reader of the apps' logs."""
         return self._logs
 
-    def cancel(self, app_id: str, *, take_over: bool = False, progress: ProgressCallback = logger.info) -> None:
-        """Ask for an app to stop. An app that has ended or does not exist stays as it is."""
-        Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over).cancel()
+    def cancel(
+        self, app_id: str, *, take_over: bool = False, progress: ProgressCallback = logger.info
+    ) -> JobState | None:
+        """Ask for an app to stop; see `cancel.Order`. An app that has ended or does not exist stays as it is."""
+        return Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over).cancel()
 
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)

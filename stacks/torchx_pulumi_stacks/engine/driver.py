@@ -19,7 +19,7 @@ from torchx_pulumi.runs.driver import Recorded, Still, Written
 from torchx_pulumi.runs.registration import Registration, plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend, open_store, state_folder
-from torchx_pulumi.stack_state.checkpoint import DAMAGED, output_in, parse_components
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, checkpoint_text, output_in, parse_components, runs_in
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, clear_dead_locks
 from torchx_pulumi.stack_state.stacks import FolderStack, StackName, StoredStacks, check_there, list_stacks
 from torchx_pulumi.storage.owners import CheckOwner, unowned
@@ -109,7 +109,7 @@ class AutomationDriver:
             # The folder may not be mounted. What is known is kept and written later.
             logger.debug("the stack of %s is not written yet: %s", entry.app_id, error)
             return Written(outcome=Recorded.DEFERRED)
-        return self.record_at(place, change)
+        return self.record_at(place, change, program_stacks=entry.of_program)
 
     def record_at(
         self,
@@ -152,7 +152,9 @@ class AutomationDriver:
         try:
             store = self._store(place.backend)
             text = None if store is None else StoredStacks(backend, store).read(StackName.of(place))
-            output = None if text is None else output_in(parse_components(text))
+            checkpoint = parse_components(checkpoint_text("") if text is None else text)
+            runs = runs_in(checkpoint, entry.uid or "") if entry.of_program else ()
+            output = next(iter(runs), None) if entry.of_program else output_in(checkpoint)
         except DAMAGED as error:
             raise DeployError(f"stack {place.project}/{place.stack} in {backend} cannot be read: {error}") from error
         except (OSError, DeployError) as error:

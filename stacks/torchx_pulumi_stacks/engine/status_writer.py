@@ -18,7 +18,6 @@ from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import read_requested, write_requested
 from torchx_pulumi.outputs.reader import is_of_later_release
 from torchx_pulumi.runs.driver import Recorded, Written
-from torchx_pulumi.schedulers.registry import component_type, scheduler_names
 from torchx_pulumi.stack_state.checkpoint import (
     DAMAGED,
     SECRET,
@@ -28,6 +27,7 @@ from torchx_pulumi.stack_state.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
     parse_checkpoint,
+    runs_in,
 )
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, retried, stack_lock
 from torchx_pulumi.stack_state.stacks import STACKS, SUFFIXES
@@ -141,10 +141,8 @@ def changed(checkpoint: Checkpoint, change: StackChange, *, program_stacks: bool
     if not is_app and not program_stacks:
         # The stack of a user's own program, or of an unfinished launch.
         return Written(outcome=Recorded.LEFT)
-    types = {component_type(name) for name in scheduler_names()}
     present = [item for item in resources if not item.get("delete")]
-    runs = [item["outputs"] for item in present if item.get("type") in types and item.get("outputs")]
-    runs = [outputs for outputs in runs if outputs.get("uid") == change.uid]
+    runs = runs_in(checkpoint, change.uid)
     if len(runs) != 1:
         return Written(outcome=Recorded.KNOWN)
     run = runs[0]

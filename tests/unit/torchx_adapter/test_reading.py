@@ -11,16 +11,21 @@ import pytest
 from torchx import specs
 from torchx.schedulers import kubernetes_scheduler
 from torchx.schedulers.api import Stream
+from torchx_pulumi.apps.answer import Answer
+from torchx_pulumi.apps.judge import judge
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
 from torchx_pulumi.runs.handle import read_handle
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers import ObservedObjects, find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
+from torchx_pulumi.stack_state.checkpoint import SECRET, STACK, checkpoint_text, parse_checkpoint
 from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.torchx_adapter import compat
+from torchx_pulumi_stacks.engine.driver import AutomationDriver
 
 from tests.fakes import FakeCluster
 
@@ -445,6 +450,15 @@ def test_an_app_launched_elsewhere_is_found_by_its_objects(
     assert RunIndex().all() == []
 
 
+def job_of_program(world: World, kind: str, app_id: str) -> dict[str, Any]:
+    """Make the job object of an app that of a program, and return it."""
+    kinds_of_jobs = [variant.job_object for variant in find_backend(kind).variants.values()]
+    job_object = next(found for each in kinds_of_jobs if (found := world.head(app_id, each)) is not None)
+    del job_object["metadata"]["labels"][labels.LAUNCHER]
+    world.cluster.put(job_object)
+    return job_object
+
+
 def test_the_job_of_a_program_is_removed_by_its_program(
     world: World,
     kind: str,
@@ -455,18 +469,111 @@ def test_the_job_of_a_program_is_removed_by_its_program(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app_id = submit(kind)
-    kinds_of_jobs = [variant.job_object for variant in find_backend(kind).variants.values()]
-    job_object = next(found for each in kinds_of_jobs if (found := world.head(app_id, each)) is not None)
-    del job_object["metadata"]["labels"][labels.LAUNCHER]
-    world.cluster.put(job_object)
+    job_of_program(world, kind, app_id)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
     handle = f"pulumi_{kind}://torchx/{app_id}"
     assert world.command(["delete", handle]) == 2
     assert "is the job of a Pulumi program: take it out of the program" in capsys.readouterr().err
     assert world.command(["cancel", handle]) == 0
     assert "`pulumi destroy` in its program removes it" in capsys.readouterr().err
-    assert "the stack of its program does not say that it was cancelled at" in caplog.text
+    assert "its stack does not say yet that it was cancelled at" in caplog.text
     assert "`torchx status` of this user" not in caplog.text
+
+
+def stack_of_program(kind: str, app_id: str, uid: str, folder: Path) -> Path:
+    """Write the stack vision/dev, whose program launched an app and exports something else; return its checkpoint."""
+    namespace, _, job_name = app_id.partition(":")
+    outputs = {"app_id": app_id, "app_handle": f"pulumi_{kind}://torchx/{app_id}", "uid": uid}
+    outputs |= {"namespace": namespace, "job_name": job_name}
+    urn, component = "urn:pulumi:dev::vision::", find_backend(kind).component
+    resources = [
+        {
+            "urn": f"{urn}{STACK}::vision-dev",
+            "type": STACK,
+            "outputs": {"job": {"app": {"id": app_id}, "observed": {}}},
+        },
+        {"urn": f"{urn}torchx:index:{component}::train", "type": f"torchx:index:{component}", "outputs": outputs},
+    ]
+    file = folder / ".pulumi" / "stacks" / "vision" / "dev.json"
+    file.parent.mkdir(parents=True)
+    (file.parent / "damaged.json").write_text("{")
+    file.write_text(checkpoint_text("organization/vision/dev", resources))
+    return file
+
+
+def outputs_of(file: Path) -> list[dict[str, Any]]:
+    return [resource["outputs"] for resource in parse_checkpoint(file.read_text()).resources]
+
+
+@pytest.mark.parametrize("form", ["stack", "id"])
+def test_requests_about_the_job_of_a_program_are_written_to_its_stack(
+    world: World, kind: str, form: str, submit: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit(kind)
+    job_object = job_of_program(world, kind, app_id)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/shared")
+    file = stack_of_program(kind, app_id, job_object["metadata"]["uid"], tmp_path / "shared")
+    name = "vision/dev" if form == "stack" else app_id
+    requests = ["cancel", "resume", "cancel"] if kind == "volcano" else ["cancel"]
+    for counter, command in enumerate(requests, 1):
+        assert world.command([command, name], make_driver=AutomationDriver) == 0
+        if kind == "volcano":
+            world.phase(app_id, "Aborted" if command == "cancel" else "Running")
+        exported, outputs = outputs_of(file)
+        requested = outputs["requested"]
+        assert (requested["action"], requested["counter"], requested["uid"]) == (command, counter, outputs["uid"])
+        assert exported["job"]["requested"] == requested
+    variant = find_backend(kind).variants["job" if kind == "volcano" else "v1beta1"]
+    uid, now = outputs["uid"], datetime.now(timezone.utc)
+    gone = Look(variant=variant, at=now, uid=uid, objects=ObservedObjects(pods=()))
+    found = judge(gone, Answer.of(outputs).requested, outputs["observed"])
+    assert found is not None
+    assert found["state"] == "CANCELLED"
+    assert RunIndex().all() == []
+
+
+@pytest.mark.parametrize(
+    ("kept_from", "why"),
+    [("lock", "another process works on the stack"), ("secret", "has secrets"), ("absent", "it is not known here")],
+)
+def test_a_program_whose_stack_cannot_be_written_is_cancelled_all_the_same(
+    world: World,
+    submit: Callable[..., str],
+    kept_from: str,
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app_id = submit("mcad")
+    job_object = job_of_program(world, "mcad", app_id)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/shared")
+    uid = job_object["metadata"]["uid"] if kept_from != "absent" else "another"
+    file = stack_of_program("mcad", app_id, uid, tmp_path / "shared")
+    if kept_from == "secret":
+        file.write_text(file.read_text().replace(f'"job_name": "{app_id[8:]}"', f'"job_name": {{"{SECRET}": "1b47"}}'))
+    if kept_from == "lock":
+        lock = tmp_path / "shared" / ".pulumi" / "locks" / "organization" / "vision" / "dev" / "up.json"
+        lock.parent.mkdir(parents=True)
+        lock.write_text("{}")
+    before = file.read_bytes()
+    assert world.command(["cancel", app_id], make_driver=AutomationDriver) == 0
+    assert "does not say yet that it was cancelled at" in caplog.text
+    assert why in caplog.text
+    assert ("stack dev in file://" in caplog.text) is (kept_from != "absent")
+    assert file.read_bytes() == before
+    assert world.scheduler("mcad").entry(app_id) is None
+
+
+def test_cancelling_an_app_that_has_ended_says_so(
+    world: World, submit: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    app_id = submit()
+    world.phase(app_id, "Completed")
+    assert world.command(["cancel", app_id]) == 0
+    assert f"{app_id}: had ended already, as SUCCEEDED; `torchx-pulumi delete` removes it" in capsys.readouterr().err
 
 
 def test_an_app_of_a_shared_backend_is_found_whole(
