@@ -300,8 +300,11 @@ def test_texts_of_an_app_are_never_markup(view: View) -> None:
     view.server.fleet.put_stack(app(EVIL, state="FAILED", reason=EVIL, message=EVIL, user=EVIL, queue=EVIL))
     view.server.problems.append(EVIL)
     page = view.open(f"#{identity(EVIL)}")
-    expect(page.locator("#panel")).to_contain_text(EVIL)
-    expect(page.locator("#problems")).to_contain_text(EVIL)
+    shown = EVIL.replace("\u202e", "<U+202E>")
+    for place in ("#panel-title", "#view-overview", "#problems"):
+        expect(page.locator(place)).to_contain_text(shown)
+    expect(page).to_have_title(re.compile(re.escape(shown)))
+    assert "\u202e" not in page.inner_text("body")
     assert page.locator("img").count() == 0
     assert page.evaluate("window.caught") is None
     view.check()

@@ -12,7 +12,6 @@ const TIME = /^(\d{4}-\d\d-\d\dT[\d:]+(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)) /;
 const NOTE = "# torchx-pulumi: ";
 const COLORS = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f]/g; // shown as ^G
-const UNSEEN = /[\u0080-\u009f\u2028-\u202e\u2066-\u2069]/g; // They end lines, or turn the order of text around.
 const logBox = document.getElementById("log"); // null: logs are not served
 const log = {
   id: "", app: null, runs: [], abort: null, timer: 0, failures: 0, ended: true,
@@ -25,9 +24,8 @@ const logInput = (name) => document.getElementById(`log-${name}`);
 // As a terminal shows it: what a carriage return overwrote is not shown, a progress bar is its last state.
 function clean(line) {
   const text = line.replace(COLORS, "").replace(/\r+$/, "");
-  return text.slice(text.lastIndexOf("\r") + 1)
-    .replace(CONTROLS, (sign) => `^${String.fromCharCode(sign.charCodeAt(0) ^ 0x40)}`)
-    .replace(UNSEEN, (sign) => `<U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
+  return visible(text.slice(text.lastIndexOf("\r") + 1)
+    .replace(CONTROLS, (sign) => `^${String.fromCharCode(sign.charCodeAt(0) ^ 0x40)}`));
 }
 
 function logState(text) {

@@ -35,8 +35,8 @@ function reset(id) {
   remark("");
 }
 function showTitle(app) {
-  document.getElementById("panel-title").replaceChildren(...(app ? [...jobName(app), ...place(app)] : []));
-  document.title = app ? `${app.state} ${app.app_id} - TorchX apps` : listTitle;
+  document.getElementById("panel-title").replaceChildren(...(app ? [make("span", {}, ...jobName(app), ...place(app))] : []));
+  document.title = app ? visible(`${app.state} ${app.app_id} - TorchX apps`) : listTitle;
   showIcon(app && app.state);
 }
 function selectTab(name) {

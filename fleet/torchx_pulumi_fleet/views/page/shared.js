@@ -3,11 +3,16 @@ const page = JSON.parse(document.getElementById("data").textContent);
 const pageTitle = document.title;
 let listTitle = pageTitle;
 
+const UNSEEN = /[\u0080-\u009f\u2028-\u202e\u2066-\u2069]/g; // They end lines, or turn the order of text around.
+const visible = (text) =>
+  text.replace(UNSEEN, (sign) => `<U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
+
 // Text only: nothing of an app is ever read as markup.
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, value);
-  element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  const shown = children.filter((child) => child !== null && child !== undefined && child !== "");
+  element.append(...shown.map((child) => typeof child === "string" ? visible(child) : child));
   return element;
 }
 const compare = new Intl.Collator("en", { numeric: true }).compare;
