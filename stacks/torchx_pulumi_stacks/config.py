@@ -12,8 +12,9 @@ from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.logs.archives import check_archive_url
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.model.launch_options import ProgramOptions
-from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.options import Options, rows_of
 from torchx_pulumi.outputs.ui_url import check_ui_url
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi_components.training_job import component_schedulers
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
@@ -64,10 +65,10 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
         InvalidJobError: All that is wrong, of the keys, the options and the app.
     """
     settings = Settings(config)
-    settings.check_keys((*KEYS, *IMAGE_KEYS))
+    scheduler = settings.word("scheduler", component_schedulers())
+    settings.check_keys((*KEYS, *IMAGE_KEYS), [row.name for row in rows_of(find_backend(scheduler).options)])
     values = settings.values_of(StackConfig, without=(*NO_KEYS, "options", "scheduler", "kubeconfig"))
     app = _read_app(settings, values, root)
-    scheduler = settings.word("scheduler", component_schedulers())
     given = settings.mapping(Any, "{}" if (text := settings.data("options")) is None else text, "options")
     options = _collect(settings, "options", lambda: read_options(given, scheduler))
     settings.problems.extend(check_ui_url(values["ui_url"], settings.path("uiUrl")) if "ui_url" in values else ())

@@ -11,7 +11,7 @@ from typing import Any, Union, get_origin
 
 import pulumi
 from torchx_pulumi.model.options import other_word, unknown_name
-from torchx_pulumi.planning.typed_reader import TypedReader, camel_case, field_types
+from torchx_pulumi.planning.typed_reader import TypedReader, camel_case, field_types, snake_case
 from torchx_pulumi_components.pulumi_runtime import config_keys
 
 
@@ -29,13 +29,17 @@ class Settings(TypedReader):
     def refuse(self, path: str, message: str, rule: str = "") -> None:
         super().refuse(self.path(path), message, rule)
 
-    def check_keys(self, known: Iterable[str]) -> None:
-        """Refuse every key that is set and not known."""
+    def check_keys(self, known: Iterable[str], options: Container[str]) -> None:
+        """Refuse every key that is set and not known. Names of `options` belong into the key of that name."""
         names = sorted(known)
         prefix = f"{self._config.name}:"
         for key in sorted(config_keys()):
             name = key.removeprefix(prefix)
-            if key.startswith(prefix) and name not in names:
+            if not key.startswith(prefix) or name in names:
+                continue
+            if snake_case(name) in options:
+                self.refuse(name, f"is not a key, but an option; {_how(f'options.{name}')}")
+            else:
                 self.refuse(name, unknown_name(name, names))
 
     def values_of(self, kind: type, *, without: Container[str] = ()) -> dict[str, Any]:

@@ -126,6 +126,13 @@ def test_all_problems_come_in_one_error(tmp_path: Path) -> None:
     assert "8 problems" in said
 
 
+@pytest.mark.parametrize("name", ["namespace", "priorityClass"])
+def test_a_key_that_is_an_option_is_led_to_the_options(tmp_path: Path, name: str) -> None:
+    said = refusal(tmp_path, component="dist.ddp", **QUEUE, **{name: "x"})
+    assert f"torchx:{name}: is not a key, but an option; write it in the stack's YAML, or `pulumi config set" in said
+    assert f"--path 'options.{name}' VALUE`" in said
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [
