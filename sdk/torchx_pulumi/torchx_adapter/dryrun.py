@@ -201,8 +201,11 @@ def validate(request: PulumiJob, cluster: Callable[[], Cluster], namespace: str)
     except ClusterError as error:
         # Without credentials that it accepts, the cluster does not judge the job.
         if name is not None and not error.retryable and error.reason != "Unauthorized":
+            absent = _absent_objects(request, cluster)
             refused = Problem("validate_spec", f"Invalid job spec: {error}")
-            raise invalid_job(name, [*_absent_objects(request, cluster), refused]) from error
+            # Of a namespace that is absent, the refusal says only that.
+            is_said = error.reason == "NotFound" and any(problem.path == "namespace" for problem in absent)
+            raise invalid_job(name, absent if is_said else [*absent, refused]) from error
         logger.warning("the request was not validated: %s", error)
 
 

@@ -201,6 +201,21 @@ def test_a_refused_dry_run_names_all_that_the_cluster_lacks_and_what_there_is(
     assert raw == 'validate_spec: Invalid job spec: unable to find job queue: queue "gold" not found'
 
 
+def test_an_absent_namespace_is_said_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise ClusterError('create jobs answered 404: namespaces "ml" not found', reason="NotFound")
+
+    monkeypatch.setattr(world.cluster, "create", refuse)
+    with pytest.raises(InvalidJobError) as refused:
+        world.scheduler().submit_dryrun(app(), {**CONFIG["volcano"], "namespace": "ml"})
+    (problem,) = refused.value.problems
+    assert str(problem).startswith("namespace: 'ml' is not in the cluster; ")
+    # What is not the namespace is not left out.
+    world.cluster.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}})
+    with pytest.raises(InvalidJobError, match="validate_spec: Invalid job spec: create jobs answered 404"):
+        world.scheduler().submit_dryrun(app(), {**CONFIG["volcano"], "namespace": "ml"})
+
+
 def test_local_images_are_pushed_under_the_names_of_the_seed(world: World) -> None:
     local = f"sha256:{'a' * 64}"
     config = {**CONFIG["volcano"], "image_repo": "example.com/team/app"}
