@@ -120,7 +120,8 @@ def test_a_cancelled_job_is_cancelled_on_every_surface_and_is_not_launched_again
     (app,) = json.loads(command(project, "fleet", "--json"))["apps"]
     assert (app["app_id"], app["state"]) == (f"{project.namespace}:{first['job_name']}", "CANCELLED")
     assert changes(project.preview()).keys() == {"unchanged"}
-    project.up()
+    # As a cancelled Volcano job, whose object stays: it does not reach what the program waits for.
+    assert "it will not be running" in project.run("up", "--yes", "--skip-preview", fails=True)
     again = project.output("train")
     assert (again["uid"], again["observed"]["state"]) == (first["uid"], "CANCELLED")
     assert look.get(APP_WRAPPER, project.namespace, first["job_name"]) is None
