@@ -40,7 +40,9 @@ class ControllerProcess:
 
     def _start(self) -> None:
         self.process = subprocess.Popen(
-            [BIN / "torchx-pulumi", "controller", *self._words], cwd=self._folder, env=self._env,
+            [BIN / "torchx-pulumi", "controller", *self._words], cwd=self._folder,
+            # A process that does not end says what its threads do, see `stop`.
+            env={**self._env, "PYTHONFAULTHANDLER": "1"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
@@ -86,7 +88,12 @@ class ControllerProcess:
         self._measure()
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout_s)
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            # Its answer is what each of its threads does.
+            self.process.send_signal(signal.SIGABRT)
+            code = self.process.wait()
         self._reader.join()
         assert code == 0, f"exit code {code}\n{self.said()}"
         return time.monotonic() - began
