@@ -1,7 +1,7 @@
 """All apps of Pulumi backends: table, live page, metrics, log archive, and the controller that keeps outputs current.
 
 Public names only; what they need is imported when they are used, so that importing this package is fast. It cannot be
-imported next to another version of `torchx-pulumi`, of which it may use every module.
+imported next to another version of `torchx-pulumi`: it uses modules that have no promise of their own.
 """
 
 from __future__ import annotations

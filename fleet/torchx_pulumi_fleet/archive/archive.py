@@ -240,7 +240,7 @@ class Archive:
         Args:
             namespaces: Those whose logs it copies. Empty: all.
             now: The time, aware.
-            urls: URLs of this archive of which a launch has to name one. Empty: any.
+            urls: URLs of this archive. Only logs of launches that name one of them are copied. Empty: of all launches.
         """
         for namespace in namespaces or (None,):
             # Who launches is often another user, and marks have nothing secret.

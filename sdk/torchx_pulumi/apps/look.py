@@ -20,7 +20,7 @@ end by them: those of all apps at once would fill its memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -63,24 +63,32 @@ class Remembered:
 
     def with_pod(self, found: Manifest) -> Remembered:
         """Remember a pod as seen. Another pod of its name takes its place."""
-        name = text_at(found, "metadata", "name") or ""
-        known = self.pods.get(name)
-        if known is not None and (_uid(known) == _uid(found) or _is_older(found, known)):
-            # It had ended before. A copy for each look would take long for a run with many pods.
+        return self.with_pods((found,))
+
+    def with_pods(self, found: Iterable[Manifest]) -> Remembered:
+        """Remember pods of different names as seen, as `with_pod`."""
+        changed: dict[str, Manifest | None] = {}
+        for pod in found:
+            name = text_at(pod, "metadata", "name") or ""
+            known = self.pods.get(name)
+            if known is not None and (_uid(known) == _uid(pod) or _is_older(pod, known)):
+                # It had ended before.
+                continue
+            ended = not is_being_deleted(pod) and text_at(pod, "status", "phase") in ENDED
+            if ended and not _is_older(pod, self.since):
+                changed[name] = pod
+            elif known is not None:
+                changed[name] = None
+        if not changed:
+            # A copy for each look would take long for a run with many pods.
             return self
-        ended = not is_being_deleted(found) and text_at(found, "status", "phase") in ENDED
-        if ended and not _is_older(found, self.since):
-            return replace(self, pods={**self.pods, name: found})
-        if known is None:
-            return self
-        return replace(self, pods={other: pod for other, pod in self.pods.items() if other != name})
+        pods = {**self.pods, **changed}
+        return replace(self, pods={name: pod for name, pod in pods.items() if pod is not None})
 
     def with_objects(self, objects: ObservedObjects) -> Remembered:
         """Remember a job object and its pods as read."""
         after = self if objects.job_object is None else self.with_job_object(objects.job_object)
-        for pod in objects.pods or ():
-            after = after.with_pod(pod)
-        return after
+        return after.with_pods(objects.pods or ())
 
 
 @dataclass(frozen=True, kw_only=True)
