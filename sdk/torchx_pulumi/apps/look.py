@@ -157,17 +157,17 @@ class Look:
         going = self.gone or is_being_deleted(self.objects.job_object)
         # No controller makes the pods of a PodGroup again.
         missing = going or self.variant.makes_pods
-        seen = None if self.gone else self._read(self._with_remembered_pods(self.objects, missing=missing))
+        now = self._with_remembered_pods(self.objects, missing=missing)
+        seen = None if self.gone else self.variant.read_status(now, self.at)
         if not going or (seen is not None and seen.state.terminal):
             return seen
         attempt = 0
         for before in (self.remembered.last, self.remembered.whole):
             if before is None or text_at(before, "metadata", "uid") != (self.uid or text_at(before, "metadata", "uid")):
                 continue
-            past = ObservedObjects(
-                job_object=self._as_gone(before), pods=(), expected=self.objects.expected, at=self.at
-            )
-            status = self._read(self._with_remembered_pods(past, missing=True))
+            # Without a time: how long ago its pods ended does not say what its controller did while it lived.
+            past = ObservedObjects(job_object=self._as_gone(before), pods=(), expected=self.objects.expected)
+            status = self.variant.read_status(self._with_remembered_pods(past, missing=True))
             if status.state.terminal and not self.by_absence(status) and status.attempt >= attempt:
                 return status
             attempt = status.attempt
@@ -178,9 +178,6 @@ class Look:
         if not self.variant.makes_pods or is_being_deleted(before):
             return before
         return {**before, "metadata": {**before["metadata"], "deletionTimestamp": self.at.isoformat()}}
-
-    def _read(self, objects: ObservedObjects) -> JobStatus:
-        return self.variant.read_status(objects, self.at)
 
     def _with_remembered_pods(self, objects: ObservedObjects, *, missing: bool) -> ObservedObjects:
         """Return objects with ended pods as they were at their end; `missing` adds pods that are gone."""

@@ -92,13 +92,20 @@ c | volcano | Running late | ok ok |  |  |  | SUCCEEDED Completed
 c | volcano | Running late | ok bad |  |  |  | FAILED ExitCode
 c | volcano | Running late limit=2 | ok bad |  |  |  | RUNNING ExitCode
 c | volcano | Pending late | ok ok |  |  |  | SUCCEEDED Completed
+c | volcano | gone late |  | last=Running ok ok |  | RUNNING Running | UNKNOWN NotFound
+c | volcano | gone late |  | last=Running bad bad | cancel | RUNNING Running | CANCELLED Cancelled
 d | v1beta2 | - |  |  |  |  | SUBMITTED Submitted
 d | v1beta2 | Suspended |  |  |  |  | PENDING WaitingForPods
 d | v1beta2 | Resuming | wait - |  |  |  | PENDING Starting
 d | v1beta2 | Running | run run |  |  |  | RUNNING Running
 d | v1beta2 | Running | ok ok |  |  |  | RUNNING Running
 d | v1beta2 | Running late | ok ok |  |  |  | SUCCEEDED Completed
+d | v1beta2 | Running late | ok ok |  | cancel | RUNNING Cancelled | SUCCEEDED Completed
 d | v1beta2 | Running late | ok bad |  |  |  | RUNNING ExitCode
+d | v1beta2 | Terminating del late | ok! ok! | last=Terminating+del whole=Running ok ok | cancel |  | RUNNING Cancelled
+d | v1beta2 | gone late |  | last=Running ok ok |  | RUNNING Running | UNKNOWN NotFound
+d | v1beta2 | gone late |  | last=Running ok ok | cancel | RUNNING Running | CANCELLED Cancelled
+d | v1beta2 | gone late |  | last=Running ok ok | cancel | SUCCEEDED Completed | stays
 d | v1beta2 | Running del late | ok ok |  |  |  | RUNNING Stopping
 d | v1beta2 | Running late | ok ok! |  |  |  | RUNNING Restarting
 d | v1beta2 | Running | bad run |  |  |  | RUNNING ExitCode

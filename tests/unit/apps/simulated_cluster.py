@@ -51,6 +51,10 @@ class Truth:
     possible: str | None = None
     """How all pods ended by themselves after the job object was deleted or they were to be started again. A reader that
     did not see that may count it."""
+    early: frozenset[str] = frozenset()
+    """Uids of the pods that had all ended while the job object lived, of a run whose controller says the end."""
+    early_end: str | None = None
+    """How they ended. A reader with a clock that is ahead may count it before the controller, or in place of it."""
     pods_taken: bool = False
     """gang=pods: pods were taken while the PodGroup lived and nobody had requested anything."""
 
@@ -222,10 +226,15 @@ class Cluster:
         self._note_end_by_pods()
 
     def _note_end_by_pods(self) -> None:
-        """Note the end of a run whose pods are its end."""
-        if not self.variant.ends_by_pods or len(self.ended) < len(TASKS) or self.truth.end:
+        """Note how all pods ended: the end of a run whose pods are its end."""
+        if len(self.ended) < len(TASKS) or self.truth.end:
             return
         failed = any(phase == "Failed" for _, phase in self.ended.values())
+        if not self.variant.ends_by_pods:
+            if not self.going and not (failed and self.kind == "v1beta2"):
+                self.truth.early = frozenset(uid for uid, _ in self.ended.values())
+                self.truth.early_end = "FAILED" if failed else "SUCCEEDED"
+            return
         if failed and self.kind == "v1beta1" and self.attempt <= self.limit:
             return
         end = "FAILED" if failed else "SUCCEEDED"
@@ -266,6 +275,7 @@ class Cluster:
         job["status"] = {**before, **words.get(self.kind, {"phase": phase}), **status}
         if restarts:
             self.attempt += 1
+            self.truth.early, self.truth.early_end = frozenset(), None
             counters = {"volcano": "retryCount", "v1beta1": "numberOfRequeueings", "v1beta2": "resettingCount"}
             job["status"][counters[self.kind]] = self.attempt - 1
         notes = {**(job["metadata"].get("annotations") or {})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, latest, time_at
 from torchx_pulumi.model.requested import Requested
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus
+from torchx_pulumi.schedulers import ObservedObjects, Variant
 from torchx_pulumi.schedulers.pods import status as pod_status
 
 from tests.unit.apps.test_random_orders import check
@@ -79,6 +81,15 @@ def missing_pods_are_an_end_though_the_pod_group_is_gone(patch: Patch) -> None:
     patch.setattr(Look, "_as_gone", lambda _look, before: before)
 
 
+def a_minute_counts_after_the_job_object_is_gone(patch: Patch) -> None:
+    present, late = Variant.read_status, datetime(2100, 1, 1, tzinfo=timezone.utc)
+
+    def read(variant: Variant, observed: ObservedObjects, now: datetime | None = None) -> JobStatus:
+        return present(variant, observed, now or late)
+
+    patch.setattr(Variant, "read_status", read)
+
+
 @pytest.mark.parametrize(
     ("rule", "order"),
     [
@@ -89,6 +100,7 @@ def missing_pods_are_an_end_though_the_pod_group_is_gone(patch: Patch) -> None:
         (vanished_is_failed, 2),
         (requests_are_forgotten_when_the_run_is_gone, 3),
         (missing_pods_are_an_end_though_the_pod_group_is_gone, 29),
+        (a_minute_counts_after_the_job_object_is_gone, 427),
     ],
 )
 def test_an_old_rule_fails_in_a_random_order(rule: Callable[[Patch], None], order: int, monkeypatch: Patch) -> None:

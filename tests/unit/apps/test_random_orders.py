@@ -32,6 +32,8 @@ class Evidence:
     pods: set[str] = field(default_factory=set)
     attempts: set[int] = field(default_factory=set)
     """Attempts in which it saw an AppWrapper v1beta1 run, or a PodGroup."""
+    early: set[frozenset[str]] = field(default_factory=set)
+    """Pods that it saw ended, all of a run, while it saw the job object live."""
 
     def add_job(self, cluster: Cluster, found: Manifest) -> None:
         going = "deletionTimestamp" in found["metadata"]
@@ -47,13 +49,14 @@ class Evidence:
         if "deletionTimestamp" not in meta and TRUTH in (meta.get("annotations") or {}):
             self.pods.add(meta["uid"])
 
-    def merge(self, other: Evidence) -> None:
-        self.marks |= other.marks
-        self.pods |= other.pods
-        self.attempts |= other.attempts
+    def add_early(self, cluster: Cluster, job: Manifest | None) -> None:
+        """Note the pods that had all ended if the job object, as seen with them, is not being deleted."""
+        lives = job is not None and "deletionTimestamp" not in job["metadata"]
+        if lives and cluster.truth.early <= self.pods:
+            self.early.add(cluster.truth.early)
 
     def copy(self) -> Evidence:
-        return Evidence({*self.marks}, {*self.pods}, {*self.attempts})
+        return Evidence({*self.marks}, {*self.pods}, {*self.attempts}, {*self.early})
 
     def shows(self, cluster: Cluster) -> bool:
         """Return whether it has the true end of the run."""
@@ -110,6 +113,7 @@ class World:
             evidence.add_job(cluster, cluster.job)
         for pod in cluster.pods.values() if pods else ():
             evidence.add_pod(pod)
+        evidence.add_early(cluster, cluster.job)
         return ObservedObjects(
             job_object=cluster.job,
             pods=tuple(cluster.pods.values()) if pods else None,
@@ -217,6 +221,7 @@ class Controller:
             version=str(max(seen, default=0)),
             at=world.now(),
         )
+        self.evidence.add_early(world.cluster, self.job)
         look = world.look(objects, confirmed=False, remembered=self.remembered)
         found = judging.judge(look, world.answer.requested, world.answer.observed or None)
         if found is not None and (look.gone or read_state(found.get("state")).terminal):
@@ -371,8 +376,11 @@ def allowed(world: World) -> set[str]:
     """Return the states that the stack may have in the end."""
     cluster, requested = world.cluster, world.answer.requested
     truth, cancelled = cluster.truth, requested is not None and requested.action is RequestedAction.CANCEL
+    # By a clock that is ahead, the controller had not acted for a minute.
+    saw_early = any(truth.early in one.early for one in world.delivered)
+    may = {truth.early_end} if truth.early_end is not None and saw_early else set()
     if world.shown and truth.end is not None:
-        may = {truth.end}
+        may.add(truth.end)
         if truth.end == "CANCELLED" and not cancelled and requested is not None:
             # The request to resume it came when its objects were about to go.
             may.add("UNKNOWN")
@@ -381,7 +389,7 @@ def allowed(world: World) -> set[str]:
             may.add("CANCELLED")
         return may
     # A gang that lost pods has failed; one that lost some of its pods and failed otherwise, too.
-    may = {"FAILED"} if truth.pods_taken else set()
+    may |= {"FAILED"} if truth.pods_taken else set()
     may |= {end for end in (truth.end, truth.possible) if end is not None}
     if cluster.job is not None:
         return may | {"SUBMITTED", "PENDING", "RUNNING"}
