@@ -106,17 +106,41 @@ def test_a_restart_is_followed_and_the_run_before_it_can_be_read(
 ) -> None:
     first = "touch /kept/ran; echo first; echo fails; exit 3"
     script = f"if [ -e /kept/ran ]; then echo second; sleep 600; else {first}; fi"
+    over = threading.Event()
+    reader = Reader(look, LogQuery(namespace=namespace, pod="p", follow=True), ended=over.is_set)
     create(look, namespace, pod(image, {"main": script}, restart="OnFailure"))
-    following = read_lines(look, LogQuery(namespace=namespace, pod="p", follow=True))
-    lines: list[str] = []
-    while "second" not in lines:
-        lines += texts([next(following)])
-    following.close()  # type: ignore[attr-defined]
-    # A slow reader comes when the second run is there already.
-    assert lines in (["first", "fails", "second"], ["second"])
+    eventually(lambda: "second" in texts(reader.lines), 180)
+    over.set()
+    assert texts(reader.finish()) == ["first", "fails", "second"]
     previous = list(read_lines(look, LogQuery(namespace=namespace, pod="p", previous=True)))
     assert texts(previous) == ["first", "fails"]
     assert texts(list(read_lines(look, LogQuery(namespace=namespace, pod="p", regex="^sec")))) == ["second"]
+
+
+RESTARTS = 3
+"""Of each container; a node waits 10 s longer before each."""
+
+
+@pytest.mark.parametrize("tail_lines", [None, 0])
+def test_containers_that_end_at_once_and_restart_many_times_lose_no_line(
+    look: KubernetesCluster, namespace: str, image: str, tail_lines: int | None
+) -> None:
+    names = [f"c{number}" for number in range(8)]
+    script = (
+        "n=$(cat /kept/NAME 2>/dev/null || echo 0); echo $((n + 1)) >/kept/NAME; "
+        f"for i in 0 1 2 3 4; do echo run $n line $i; done; printf 'run %s last' $n; [ $n = {RESTARTS} ]"
+    )
+    query = LogQuery(
+        namespace=namespace, pod="p", containers="all", follow=True, timestamps=False, tail_lines=tail_lines
+    )
+    reader = Reader(look, query, ended=lambda: phase(look, namespace) == "Succeeded")
+    create(look, namespace, pod(image, {name: script.replace("NAME", name) for name in names}, restart="OnFailure"))
+    lines = reader.finish()
+    wanted = [f"run {run} {part}" for run in range(RESTARTS + 1) for part in (*map("line {}".format, range(5)), "last")]
+    for name in names:
+        label = f"[{name}] "
+        mine = [line.removeprefix(label).rstrip("\n") for line in lines if line.startswith(label)]
+        assert mine == wanted, name
 
 
 def test_no_line_is_lost_or_doubled_when_connections_are_cut(

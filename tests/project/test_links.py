@@ -106,3 +106,11 @@ def test_modules_that_a_page_names_exist() -> None:
         if name not in GENERATED and not any(file.endswith("/" + name) for file in files)
     ]
     assert missing == []
+
+
+def test_each_module_of_logs_and_archives_is_in_the_map_of_symptoms() -> None:
+    table = (ROOT / "AGENTS.md").read_text().split("# Where a fault of a log is")[1].split("\n# ")[0]
+    named = set(re.findall(r"`((?:logs|archive)/\w+\.py)`", table))
+    folders = (ROOT / "sdk/torchx_pulumi/logs", ROOT / "fleet/torchx_pulumi_fleet/archive")
+    there = {f"{folder.name}/{path.name}" for folder in folders for path in folder.glob("*.py")}
+    assert named == {name for name in there if not name.endswith("__init__.py")}

@@ -161,6 +161,8 @@ class LoggedContainer:
     """Identity of the previous run. None: the status has none."""
     restarts: int = 0
     """Number of restarts."""
+    may_restart: bool = False
+    """It is started again in its pod."""
     running: bool = False
     waits_for: str = ""
     """Why the container does not run. Empty: it runs, or the status has no reason."""
@@ -208,6 +210,7 @@ def containers_of(pod: Mapping[str, Any]) -> list[LoggedContainer]:
             current=runs[-1].identity if runs else None,
             previous=next((run.identity for run in runs if run.previous), None),
             restarts=run.restarts,
+            may_restart=text_at(pod, "spec", "restartPolicy") in ("Always", "OnFailure"),
             running=running,
             waits_for=waits_for or ("" if running else phase),
             runs=runs,

@@ -21,7 +21,7 @@ from torchx_pulumi.logs.query import (
     not_started,
 )
 from torchx_pulumi.logs.resuming import Line, ResumedLog
-from torchx_pulumi.logs.sources import POLL_S, LogClock, LogSource, LogStop
+from torchx_pulumi.logs.sources import POLL_S, LogClock, LogSource, LogStop, ObservedPod
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.timestamps import to_nanoseconds
 from torchx_pulumi.runs.waiting import Patience
@@ -84,7 +84,7 @@ def read_source(
 def _lines(source: LogSource, query: LogQuery, label: Label | None, clock: LogClock, outer: LogStop) -> Iterator[str]:
     # The end of the block ends the threads of this read only.
     with outer.closing(LogStop()) as stop:
-        found = _containers(source, query, clock, stop)
+        found, waited = _containers(source, query, clock, stop)
         if found is None and stop.is_set():
             return
         if found is None:
@@ -92,7 +92,7 @@ def _lines(source: LogSource, query: LogQuery, label: Label | None, clock: LogCl
         chosen = chosen_containers(found, query)
         several = len(chosen) > 1
         silence_s = SILENCE_OF_SEVERAL_S if several else SILENCE_S
-        logs = [_ContainerLog(source, query, item, clock, stop, silence_s) for item in chosen]
+        logs = [_ContainerLog(source, query, item, clock, stop, silence_s, waited) for item in chosen]
         if not query.follow:
             merged = _merged_by_time(logs, query)
         elif several:
@@ -114,15 +114,21 @@ def _lines(source: LogSource, query: LogQuery, label: Label | None, clock: LogCl
                     yield f"{label(name)}{shown}\n"
 
 
-def _containers(source: LogSource, query: LogQuery, clock: LogClock, stop: LogStop) -> Sequence[LoggedContainer] | None:
-    """Return the pod's containers, and wait for the pod if its log is followed. None: it is absent or not read."""
+def _containers(
+    source: LogSource, query: LogQuery, clock: LogClock, stop: LogStop
+) -> tuple[Sequence[LoggedContainer] | None, bool]:
+    """Return the pod's containers, and whether the pod was waited for, as for a log that is followed.
+
+    Containers None: the pod is absent or was not read.
+    """
     after: float | None = None
-    patience, answered, failures = Patience(), False, 0
+    patience, answered, failures, waited = Patience(), False, 0, False
     while True:
         try:
             observed = source.observe(after, stop)
             if observed is None or observed.containers is not None or observed.over or not query.follow:
-                return None if observed is None else observed.containers
+                return None if observed is None else observed.containers, waited
+            waited = True
             patience.answered()
             answered, failures = True, 0
         except ClusterError as error:
@@ -133,6 +139,10 @@ def _containers(source: LogSource, query: LogQuery, clock: LogClock, stop: LogSt
                 raise
             clock.wait(POLL_S if answered else 0.1, stop)
         after = clock.monotonic()
+
+
+class _LaterRunError(Exception):
+    """The stream of a run turned out to be that of a later one."""
 
 
 @dataclass(slots=True)
@@ -146,6 +156,8 @@ class _ContainerLog:
     clock: LogClock
     stop: LogStop
     silence_s: float
+    waited: bool
+    """The container had not started when its log was first asked for: all of its lines are new."""
     log: ResumedLog = field(init=False)
     failures: int = 0
     """Failures in a row."""
@@ -154,13 +166,16 @@ class _ContainerLog:
     patience: Patience = field(default_factory=Patience)
     worked: bool = False
     """A line or a state was read."""
+    run: str | None = None
+    """The run whose log the present stream has to be. None: any."""
 
     def __post_init__(self) -> None:
         query, name = self.query, self.container.name
         self.log = ResumedLog(
             lambda options: self.stop.closing(self.source.open(name, options)),
             since=query.since,
-            tail_lines=query.tail_lines,
+            tail_lines=None if self.waited else query.tail_lines,
+            begins=self._check_first,
         )
 
     def once(self) -> Iterator[Labelled]:
@@ -183,8 +198,9 @@ class _ContainerLog:
         Raises:
             ClusterError: The pod never existed, the container never started, or the cluster remains unreachable.
         """
-        attached = exhausted = None
-        seen = False
+        # Runs of the container: the one that is read, one that had ended before it was read, and one read to its end.
+        attached = ended = exhausted = None
+        seen, pod = False, self.query.pod
         after: float | None = None
         while not self.stop.is_set():
             done = False
@@ -194,34 +210,48 @@ class _ContainerLog:
                     return
                 # The end is determined before the last read, so no line is written between the two.
                 done = observed.over or (self.query.until is not None and self.clock.now() > self.query.until)
-                found = next((item for item in observed.containers or () if item.name == self.container.name), None)
+                found = self._find(observed)
                 current = None if found is None else found.current
+                if ended is not None and ended == current:
+                    # Nothing was started in its place while it was read.
+                    exhausted = current
                 if found is None or current is None or exhausted == current:
                     if done and not seen:
                         raise self.source.absent() if found is None else not_started(self.query, found)
                     if done:
                         return
+                    if not seen:
+                        self.waited, self.log.tail_lines = True, None
                     self._works()
                     continue
                 seen = True
-                if attached not in (None, current) and found.previous == attached != exhausted:
+                if attached not in (None, current, exhausted, found.previous) and not self.log.finished:
+                    logger.warning("the end of an earlier run of %s was not read, and a later one has its place", pod)
+                is_new = self.waited if attached is None else attached != current
+                if is_new and found.previous not in (None, current, exhausted):
                     yield from self._rest_of_previous()
                 attached = current
-                yield from self._read(follow=found.running and not done)
+                checked = current if found.may_restart and not done else None
+                yield from self._read(follow=found.running and not done, run=checked)
                 if done:
                     return
-                if not found.running:
-                    exhausted = current
+                ended = None if found.running else current
+            except _LaterRunError:
+                ended = None
             except ClusterError as error:
                 if done and error.reason == "NotFound" and self.log.last_ns:
-                    logger.warning("the end of the log of %s went with its pod: %s", self.query.pod, error)
+                    logger.warning("the end of the log of %s went with its pod: %s", pod, error)
                     return
                 self._fail(error, last=done)
             finally:
                 after = self.clock.monotonic()
 
+    def _find(self, observed: ObservedPod) -> LoggedContainer | None:
+        """Return the container as it was observed. None: it is absent."""
+        return next((item for item in observed.containers or () if item.name == self.container.name), None)
+
     def _rest_of_previous(self) -> Iterator[Labelled]:
-        """Yield the lines of the previous run that were written after its stream ended."""
+        """Yield the lines of the previous run that were not read: its end, or all if it came and went unseen."""
         try:
             yield from self._read(follow=False, previous=True)
         except ClusterError as error:
@@ -229,9 +259,27 @@ class _ContainerLog:
                 raise
             logger.warning("the end of an earlier run of %s cannot be read any more: %s", self.query.pod, error)
 
-    def _read(self, *, follow: bool, previous: bool = False) -> Iterator[Labelled]:
-        """Yield the new lines of one stream. Further parts of a line are lines of their own."""
-        silence_s = None
+    def _check_first(self, line: Line) -> None:
+        """Check the first line of a stream, which has no name of its run: the container may have been restarted.
+
+        Raises:
+            _LaterRunError: The run that was to be read is not the present one any more.
+        """
+        if self.run is None or self.log.is_known(line):
+            return
+        observed = self.source.observe(self.clock.monotonic(), self.stop)
+        found = None if observed is None else self._find(observed)
+        if found is not None and found.current != self.run:
+            raise _LaterRunError
+
+    def _read(self, *, follow: bool, previous: bool = False, run: str | None = None) -> Iterator[Labelled]:
+        """Yield the new lines of one stream. Further parts of a line are lines of their own.
+
+        Raises:
+            ClusterError: The stream cannot be read.
+            _LaterRunError: The stream is not that of `run`. None: of any run.
+        """
+        self.run, silence_s = run, None
         if follow:
             until = self.query.until
             left_s = self.silence_s if until is None else (until - self.clock.now()).total_seconds()
@@ -247,6 +295,8 @@ class _ContainerLog:
             # The container wrote nothing for a while.
             if not follow or error.reason != "Silent":
                 raise
+        # A log without a line by now was empty, and all of its lines are new.
+        self.log.tail_lines = self.log.tail_lines if self.log.last_ns else None
         self._works()
 
     def _works(self) -> None:

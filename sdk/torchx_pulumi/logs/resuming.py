@@ -128,6 +128,11 @@ class ResumedLog:
     def _resume_ns(self) -> int:
         return (self.last_ns - SLACK_NS) // SECOND_NS * SECOND_NS
 
+    def is_known(self, line: Line) -> bool:
+        """Return whether the first line of a stream was delivered in the last seconds, or a part of it was."""
+        known = [*self._window, *([] if self._partial is None else [self._partial[0]])]
+        return any(at_ns == line.at_ns and _is_same(head, line.text) for at_ns, head in known)
+
     def read(self, *, follow: bool, previous: bool = False, silence_s: float | None = None) -> Iterator[Line]:
         """Yield the new lines of one stream, long or unfinished ones in parts.
 
@@ -226,7 +231,7 @@ class ResumedLog:
             return None
         if self._partial is not None:
             (at_ns, head), count = self._partial
-            if line.at_ns == at_ns and (line.text.startswith(head) or head.startswith(line.text)):
+            if line.at_ns == at_ns and _is_same(head, line.text):
                 self._matched = True
                 return count
         if not self._matched and self._older_ns is not None and line.at_ns <= self._older_ns:
@@ -235,3 +240,8 @@ class ResumedLog:
         self._again.clear()
         self._matched = True
         return 0
+
+
+def _is_same(head: str, text: str) -> bool:
+    """Return whether texts of one time are of the same line: the first characters of it, and a part from its start."""
+    return text.startswith(head) or head.startswith(text)

@@ -125,6 +125,8 @@ class ScriptedCluster:
     asked: list[dict[str, Any]] = field(default_factory=list)
     opened: list[ScriptedLog] = field(default_factory=list)
     on_get: list[Callable[[], None]] = field(default_factory=list)
+    on_logs: list[Callable[[], None]] = field(default_factory=list)
+    """What happens before the next calls of `logs`."""
     others: list[str] = field(default_factory=list)
 
     def get(self, kind: Any, namespace: str | None, name: str) -> dict[str, Any] | None:
@@ -140,6 +142,8 @@ class ScriptedCluster:
         return True
 
     def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> ScriptedLog:
+        if self.on_logs:
+            self.on_logs.pop(0)()
         self.asked.append({"container": container, **options})
         script = self.streams.pop(0) if self.streams else Stream()
         if script.error is not None and script.characters is None:
@@ -182,6 +186,7 @@ def pod(
     last: str | None = None,
     containers: tuple[str, ...] = ("main",),
     container_id: str = "c1",
+    restart: str = "Never",
 ) -> dict[str, Any]:
     state = {"terminated": {"containerID": container_id}} if state is None else state
     status: dict[str, Any] = {"state": state, "containerID": container_id}
@@ -189,7 +194,7 @@ def pod(
         status["lastState"] = {"terminated": {"containerID": last}}
     return {
         "metadata": {"name": "p", "uid": uid},
-        "spec": {"containers": [{"name": name} for name in containers]},
+        "spec": {"restartPolicy": restart, "containers": [{"name": name} for name in containers]},
         "status": {"containerStatuses": [{"name": name, **status} for name in containers]},
     }
 

@@ -6,7 +6,9 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -241,6 +243,104 @@ def test_the_end_of_a_run_is_read_after_a_restart() -> None:
     cluster.on_get = [lambda: None, lambda: None, restart]
     assert read(cluster, ask(follow=True), ended=after(5)) == [shown(line) for line in LINES]
     assert any(call["previous"] for call in cluster.asked)
+
+
+@dataclass
+class RestartingCluster(ScriptedCluster):
+    """A pod whose container is restarted while it is read: before some of the calls, each counted from 0."""
+
+    restarts: tuple[int, ...] = ()
+    silent: frozenset[int] = frozenset()
+    """Runs that write only when they end."""
+    begins: int = 0
+    """Call before which the first run starts."""
+    calls: int = 0
+    run: int = 0
+
+    def written(self, run: int) -> list[Written]:
+        """Return all lines of a run, the first of which is 0."""
+        return [(100 * run * SECOND + number * SECOND // 2, f"run {run} line {number}") for number in range(4)]
+
+    def get(self, kind: Any, namespace: str | None, name: str) -> dict[str, Any] | None:
+        self._call()
+        return self.pod
+
+    def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> ScriptedLog:
+        self._call()
+        if options.get("previous") and not self.run:
+            raise ClusterError("previous terminated container not found", reason="BadRequest")
+        return super().logs(namespace, pod, container, **options)
+
+    def _call(self) -> None:
+        self.run += self.calls in self.restarts
+        waits = {"waiting": {"reason": "ContainerCreating"}}
+        last = f"c{self.run - 1}" if self.run else None
+        self.pod = pod(RUNNING, container_id=f"c{self.run}", last=last, restart="OnFailure")
+        if self.calls < self.begins:
+            self.pod = pod(waits, container_id="", restart="OnFailure")
+        # What it writes at its end, nobody reads before.
+        self.lines = [] if self.run in self.silent else self.written(self.run)[:3]
+        self.previous_lines = self.written(self.run - 1)
+        self.calls += 1
+
+    def expected(self) -> list[str]:
+        own = [line for run in range(self.run) for line in self.written(run)]
+        return [shown(line) for line in [*own, *self.lines]]
+
+
+@given(
+    st.lists(st.integers(7, 12), max_size=4),
+    st.frozensets(st.integers(0, 3)),
+    st.integers(1, 6),
+    st.sampled_from([None, 0, 2]),
+)
+def test_of_a_container_that_is_restarted_at_any_moment_nothing_is_lost_or_given_twice(
+    gaps: list[int], silent: frozenset[int], first: int, tail_lines: int | None
+) -> None:
+    # The log is asked for before the first run. Between two restarts, the reader comes to ask what happened.
+    restarts = tuple(accumulate(gaps, initial=first))
+    cluster = RestartingCluster(restarts=restarts, silent=silent, begins=1)
+    lines = read(cluster, ask(follow=True, tail_lines=tail_lines), ended=lambda: cluster.calls > restarts[-1] + 12)
+    assert lines == cluster.expected()
+
+
+@pytest.mark.parametrize("state", [RUNNING, {"terminated": {"containerID": "c1"}}])
+@pytest.mark.parametrize("written", [0, 3])
+def test_a_restart_between_a_look_and_the_stream_is_noticed(state: dict[str, Any], written: int) -> None:
+    cluster = ScriptedCluster(lines=LINES[:6], pod=pod(state, restart="OnFailure"))
+
+    def restart() -> None:
+        cluster.previous_lines, cluster.lines = LINES[:6], LINES[6 : 6 + written]
+        cluster.pod = pod(RUNNING, container_id="c2", last="c1", restart="OnFailure")
+
+    cluster.on_logs = [restart]
+    assert read(cluster, ask(follow=True), ended=after(5)) == [shown(line) for line in LINES[: 6 + written]]
+
+
+def test_a_run_that_nobody_saw_is_read_after_it(caplog: pytest.LogCaptureFixture) -> None:
+    first, second, third = LINES[:4], LINES[4:8], LINES[8:]
+    cluster = ScriptedCluster(lines=first, pod=pod(RUNNING), streams=[Stream(60, BROKEN)])
+
+    def restart_twice() -> None:
+        cluster.previous_lines, cluster.lines = second, third
+        cluster.pod = pod(RUNNING, container_id="c3", last="c2")
+
+    cluster.on_get = [lambda: None, *[failing(DOWN)] * 3, restart_twice]
+    got = read(cluster, ask(follow=True), ended=after(9))
+    # A node gives the last run and the one before it.
+    assert got == [shown(line) for line in [first[0], *second, *third]]
+    assert "the end of an earlier run of p was not read, and a later one has its place" in caplog.text
+
+
+def test_all_lines_of_a_log_that_was_empty_at_first_are_new() -> None:
+    silent = ClusterError("silent", retryable=True, reason="Silent")
+    cluster = ScriptedCluster(pod=pod(RUNNING), streams=[Stream(0, silent)])
+
+    def write() -> None:
+        cluster.lines = LINES
+
+    cluster.on_logs = [lambda: None, write]
+    assert read(cluster, ask(follow=True, tail_lines=2), ended=after(4)) == [shown(line) for line in LINES]
 
 
 def test_following_goes_on_until_the_app_has_ended() -> None:
