@@ -54,15 +54,22 @@ class RunRecords:
         last = None
         try:
             last = self.index.noted(entry)
-            found = _judged(look, entry.requested, None if last is None else last.observed)
+            before, request = None if last is None else last.observed, entry.requested
+            found = _judged(look, request, before)
             if answer is None and _stack_may_say_more(look, found, last):
                 answer = self.answer(entry)
             if answer is not None:
                 entry = self._with_request(entry, answer)
             known = answer.observed if answer is not None else {}
-            noted = self.index.observe(
-                entry, lambda now: _judged(look, entry.requested, _later(now, known, entry.requested))
-            )
+
+            def decide(now: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+                later = _later(now, known, entry.requested)
+                if later != before or entry.requested != request:
+                    return _judged(look, entry.requested, later)
+                # Neither another process nor the stack has said anything since.
+                return now if found is before else found
+
+            noted = self.index.observe(entry, decide)
         except TorchxPulumiError as error:
             logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
             found = _judged(look, entry.requested, answer.observed if answer is not None and answer.observed else None)

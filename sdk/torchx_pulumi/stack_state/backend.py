@@ -114,7 +114,9 @@ def backend_url(backend: str) -> str:
     if not is_redacted(backend):
         know_backend(backend)
         return backend
-    choose_backend()
+    in_force = absolute_backend(os.environ.get("PULUMI_BACKEND_URL", ""))
+    if without_password(in_force) == backend:
+        return in_force
     if backend in _given:
         return _given[backend]
     is_postgres = backend.startswith(("postgres://", "postgresql://"))

@@ -118,7 +118,8 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         return super().submit_dryrun(app, cfg)
 
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
-        config = self.run_opts().resolve(dict(cfg))
+        # TorchX has resolved them.
+        config = dict(cfg)
         self._workspaces.warn_of_unpatched(app.roles)
 
         def cluster() -> Cluster:
@@ -158,7 +159,10 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         app = request.app if app is None else app
         if app is None:
             raise _no_dry_run()
-        config = self.run_opts().resolve(compat.config_of(dryrun_info) or request.config or {})
+        config = compat.config_of(dryrun_info) or request.config or {}
+        if config != request.config:
+            # They are not those of the dry run.
+            config = self.run_opts().resolve(config)
         plan = request.plan or make_request(app, config, self._kind, self.session_name).plan
         if plan is None:
             raise _no_dry_run()

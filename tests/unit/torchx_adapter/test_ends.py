@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 from torchx import specs
+from torchx_pulumi.apps import answer
+from torchx_pulumi.apps.judge import judge
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.runs import recording
 from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
@@ -71,6 +75,31 @@ def test_an_end_is_written_once(world: World, submit: Callable[..., str], monkey
         world.scheduler().describe(app_id)
         world.scheduler().list()
     assert len(asked) == 1
+
+
+def test_an_answer_is_judged_once_and_once_more_under_the_lock_of_the_stack(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str] = []
+    for place in (recording, answer):
+
+        def count(look: Look, *more: Any, place: str = place.__name__) -> Any:
+            judged.append(place.rpartition(".")[2])
+            return judge(look, *more)
+
+        monkeypatch.setattr(place, "judge", count)
+
+    def calls() -> list[str]:
+        judged.clear()
+        world.scheduler().describe(app_id)
+        return [*judged]
+
+    app_id = submit()
+    world.phase(app_id, "Running")
+    assert calls() == calls() == ["recording"]
+    fail(world, app_id)
+    assert calls() == ["recording", "answer"]
+    assert calls() == ["recording"]
 
 
 @pytest.mark.parametrize(
