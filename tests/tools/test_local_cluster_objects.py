@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ from tools.local_cluster import fake_nodes, volcano
 from tools.local_cluster.__main__ import main
 from tools.local_cluster.errors import LocalClusterError
 from tools.local_cluster.progress import Progress
+
+ROOT = Path(__file__).resolve().parents[2]
 
 MANIFEST = """\
 apiVersion: v1
@@ -115,3 +120,13 @@ def test_status_and_down_of_nothing_say_so_and_leave_nothing(
     assert main(["down"]) == 0
     assert "there is no cluster 'default'" in capsys.readouterr().out
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_reader_that_has_enough_of_the_output_ends_the_command(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "tools.local_cluster", "status"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, cwd=ROOT, env=environment, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

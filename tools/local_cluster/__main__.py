@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from typing import Any
@@ -22,7 +23,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return int(options.run(options, Progress()))
+        code = int(options.run(options, Progress()))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader, for example `head`, has enough. Python would write the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except LocalClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from torchx_pulumi.model.fleet_package import FLEET, FLEET_COMMANDS, INSTALL_FLEET
-from torchx_pulumi.model.plugins import find_plugins, package_of, why_of
+from torchx_pulumi.model.plugins import find_plugins, load_plugin, package_of, why_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -74,7 +74,7 @@ def _add(commands: Subcommands[argparse.ArgumentParser], plugin: EntryPoint) -> 
     trial = argparse.ArgumentParser(prog="torchx-pulumi")
     tried = trial.add_subparsers()
     try:
-        add = plugin.load()
+        add = load_plugin(plugin)
         add(tried)
         trial.format_help()
         taken = sorted(commands.choices.keys() & tried.choices.keys())

@@ -72,7 +72,7 @@ def plan_patch(
     # The address contains the platform, so pull and build must use it too: the daemon may have another one.
     platform = str(Platform.own() if chosen.platform is None else Platform.parse(chosen.platform))
     arguments = _arguments(base, chosen.build_args)
-    name = posixpath.normpath(chosen.dockerfile or TORCHX_DOCKERFILE)
+    name = posixpath.normpath(TORCHX_DOCKERFILE if chosen.dockerfile is None else chosen.dockerfile)
     default = dockerfiles.DEFAULT.encode() if chosen.dockerfile is None else None
     tree = read_tree(workspace, ignore_rules=chosen.ignore_rules, dockerfile=name, default=default)
     # Together, because the cache keeps what one call has used of a source.
@@ -139,6 +139,8 @@ def _check_types(names: Mapping[str, Any], workspace: Any, chosen: PatchOptions)
         for row, value in values
         if row.allowed and isinstance(value, str) and value not in row.allowed
     ]
+    if chosen.dockerfile == "":
+        problems.append("dockerfile is empty; give its path from the workspace's folder, or leave it out")
     places = workspace if isinstance(workspace, Mapping) else {workspace: ""} if isinstance(workspace, str) else None
     if places is None or not all(isinstance(each, str) for pair in places.items() for each in pair):
         problems.append(f"workspace is {workspace!a}, must be a text, or a mapping of texts to texts")

@@ -17,7 +17,7 @@ from torchx_pulumi.logs.sources import LogSource
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError, Problem
 from torchx_pulumi.model.fleet_package import INSTALL_FLEET
 from torchx_pulumi.model.object_schemes import SCHEMES
-from torchx_pulumi.model.plugins import find_plugins, package_of, why_of
+from torchx_pulumi.model.plugins import find_plugins, load_plugin, package_of, why_of
 from torchx_pulumi.model.redaction import passwords_of, without_password
 from torchx_pulumi.model.text import in_words
 from torchx_pulumi.stack_state.backend import FILE_SCHEME, backend_folder
@@ -145,7 +145,7 @@ def open_log_archive(url: str) -> LogArchive:
     plugins, problems = find_plugins(LOG_ARCHIVES)
     for plugin in plugins:
         try:
-            opens: Callable[[str], LogArchive] = plugin.load()
+            opens: Callable[[str], LogArchive] = load_plugin(plugin)
             return opens(url)
         except KeyboardInterrupt:
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
@@ -25,6 +25,18 @@ def find_plugins(group: str) -> tuple[list[EntryPoint], list[str]]:
             name = _name(package) or "without a name"
             problems.append(f"the entry points of the package {name} cannot be read; install it again: {why_of(error)}")
     return found, problems
+
+
+def load_plugin(plugin: EntryPoint) -> Any:
+    """Return the object of an entry point.
+
+    Raises:
+        ValueError: It does not name an object.
+        BaseException: Whatever the import of its module raises.
+    """
+    if plugin.pattern.match(plugin.value) is None:
+        raise ValueError(f"its entry point {plugin.name} is {plugin.value!r}, must be MODULE:NAME")
+    return plugin.load()
 
 
 def package_of(plugin: EntryPoint) -> str:

@@ -279,17 +279,21 @@ def _query_environment(backend: str) -> dict[str, str]:
 
 
 def check_organization(backend: str, option: str | None, job: str = "unnamed") -> None:
-    """Check the option pulumi_organization for a backend; messages have the name of the job.
+    """Check a backend and the option pulumi_organization for it; messages have the name of the job.
 
     Raises:
-        InvalidJobError: The backend has no organizations, or the name is not valid.
+        InvalidJobError: The backend is not a URL or has no organizations, or the name is not valid.
     """
-    if problems := organization_problems(backend, option):
+    if problems := backend_problems(backend, option):
         raise invalid_job(job, problems)
 
 
-def organization_problems(backend: str, option: str | None) -> list[Problem]:
-    """Return the problems of the option pulumi_organization on a backend."""
+def backend_problems(backend: str, option: str | None) -> list[Problem]:
+    """Return the problems of a backend, and of the option pulumi_organization on it."""
+    if "://" not in backend:
+        # Pulumi takes it for a service, and asks for an access token.
+        text = f"is {backend!r}, must be a URL: file:///folder, s3://bucket or https://service, for example"
+        return [Problem("pulumi_backend", text)]
     if option is None or (option == ORGANIZATION and not is_service(backend)):
         return []
     text = f"is {option!r}, must be the name of an organization: letters, digits, `-`, `_` and `.`"
@@ -323,7 +327,7 @@ def choose_organization(backend: str, option: str | None = None) -> str:
     Without a default organization, it is the user's own account. The CLI is asked once in a process.
 
     Raises:
-        InvalidJobError: The backend has no organizations, or the name is not valid.
+        InvalidJobError: As `check_organization`.
         DeployError: The CLI is not on PATH, or the service does not answer.
     """
     check_organization(backend, option)

@@ -29,7 +29,7 @@ from torchx_pulumi.schedulers import backend_of, plan_job
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.preflight import discover, preflight
 from torchx_pulumi.stack_state.backend import choose_backend
-from torchx_pulumi.stack_state.cli import organization_problems
+from torchx_pulumi.stack_state.cli import backend_problems
 from torchx_pulumi.torchx_adapter.run_opts import split_options
 
 logger = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def read_request(app: Any, config: Mapping[str, Any], scheduler: str) -> tuple[J
 def _launch_problems(config: Mapping[str, Any]) -> list[Problem]:
     """Return the problems of options that no manifest shows."""
     kubeconfig, link, archive = (config.get(name) for name in ("kubeconfig", "ui_url", "log_archive"))
-    problems = organization_problems(choose_backend(config.get("pulumi_backend")), config.get("pulumi_organization"))
+    problems = backend_problems(choose_backend(config.get("pulumi_backend")), config.get("pulumi_organization"))
     problems += check_ui_url(link) if link else []
     problems += check_archive_url(archive, "log_archive") if archive else []
     if kubeconfig is not None and (is_contents(kubeconfig) or path_shown(kubeconfig).endswith("not a path)")):

@@ -138,6 +138,17 @@ def test_a_broken_package_is_one_line(
     assert said == f"torchx-pulumi: error: extra is a command of other, {why}"
 
 
+def test_an_entry_point_that_names_no_object_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The standard library lists it; the package `importlib_metadata`, if it is imported, does not.
+    wrong = importlib.metadata.EntryPoint("extra", "plug-in:add", "torchx_pulumi.commands")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [wrong])
+    assert main(["extra"]) == 2
+    why = "its entry point extra is 'plug-in:add', must be MODULE:NAME"
+    assert f"is a command of plug-in:add, which does not work: {why}\n" in capsys.readouterr().err
+
+
 def test_a_package_that_fails_after_it_added_its_command_leaves_the_help(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:

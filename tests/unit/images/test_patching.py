@@ -439,6 +439,7 @@ def test_a_local_image_without_a_repository_is_the_error_that_torchx_raises() ->
         ({"build_args": {"IMAGE": "x"}}, "IMAGE is set by torchx-pulumi"),
         ({"build_args": {"A": 1}}, "a value must be text"),
         ({"dockerfile": "sub/Dockerfile"}, "is not a file of the workspace"),
+        ({"dockerfile": ""}, "dockerfile is empty; give its path"),
         ({"repository": "reg.example.com/app:1"}, "has a tag"),
         ({"repository": ""}, "is empty"),
     ],

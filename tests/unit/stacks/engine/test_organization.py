@@ -100,6 +100,13 @@ def test_other_backends_have_no_organizations(backend: str, cli: Cli) -> None:
     assert cli.calls() == []
 
 
+@pytest.mark.parametrize("read", [choose_organization, read_fleet])
+def test_a_backend_that_is_no_url_is_no_service(read: Callable[[str], Any], cli: Cli) -> None:
+    with pytest.raises(InvalidJobError, match=r"pulumi_backend: is '/nope', must be a URL: file:///folder, s3://"):
+        read("/nope")
+    assert cli.calls() == []
+
+
 def test_a_name_that_no_organization_has_is_refused() -> None:
     with pytest.raises(InvalidJobError, match="must be the name of an organization"):
         check_organization(SERVICE, "acme/torchx")
