@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -12,9 +13,10 @@ from torchx.specs import InvalidRunConfigException
 from torchx_pulumi.model.errors import TorchxPulumiError
 
 
-def is_command() -> bool:
-    """Return whether this process is the command `torchx`."""
-    return Path(sys.argv[0]).name in ("torchx", "torchx.exe")
+def command_words() -> Sequence[str] | None:
+    """Return the arguments of this process if it is the command `torchx`. None: it is another program."""
+    program, *words = sys.argv
+    return words if Path(program).name in ("torchx", "torchx.exe") else None
 
 
 def show_plainly() -> None:
@@ -23,7 +25,7 @@ def show_plainly() -> None:
     Elsewhere the traceback belongs to the program whose author reads it. Exit codes stay: 1 after an
     error, and the end by SIGINT after Ctrl-C.
     """
-    if sys.excepthook is not _show and is_command():
+    if sys.excepthook is not _show and command_words() is not None:
         sys.excepthook = _show
         threading.excepthook = _show_of_thread
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import copy
 import logging
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torchx_pulumi.apps.look import Remembered
 from torchx_pulumi.kube import PodReader
@@ -25,7 +24,6 @@ from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.waiting import GONE_S, REFUSED_S, UNREACHABLE_S, Patience, progress_line
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app
-from torchx_pulumi.torchx_adapter.plain_errors import is_command
 
 OBSERVE_EVERY_S = 2.0
 """Shortest time between two observations of an app that is polled while it waits, or whose logs are followed."""
@@ -177,8 +175,16 @@ class SharedObservation:
 class PollLimits:
     """Counts for how long each app has been polled without learning its state. For use by several threads."""
 
-    def __init__(self, clock: LogClock) -> None:
+    def __init__(self, clock: LogClock, words: Sequence[str] | None) -> None:
+        """Begin without a call.
+
+        Args:
+            clock: Measures how long an app is asked for.
+            words: Arguments of the command `torchx` that asks. None: another program asks.
+        """
         self._clock = clock
+        self._is_command = words is not None
+        self._is_log = "log" in (words or ())
         self._waits: dict[str, Patience] = {}
         self._said = ""
         self._absent: tuple[str, float] | None = None
@@ -196,7 +202,7 @@ class PollLimits:
             if self._absent is None or self._absent[0] != app_id:
                 self._absent = app_id, now_s
             since_s = self._absent[1]
-        if is_command() and now_s - since_s >= GONE_S:
+        if self._is_command and now_s - since_s >= GONE_S:
             text = f"app {app_id} is not known here; it was deleted, or never launched"
             raise ClusterError(f"{text}; `torchx list` names the apps that are known", reason=Reason.NOT_FOUND.value)
 
@@ -231,7 +237,7 @@ class PollLimits:
 
     def _report(self, entry: RunEntry, status: JobStatus) -> None:
         """Log what the command `torchx log` waits for, at the start and at each change: it asks without a word."""
-        if not is_command() or "log" not in sys.argv[1:] or status.state not in WAITS:
+        if not self._is_log or status.state not in WAITS:
             return
         line = f"waiting for app {entry.app_id} to start: {progress_line(status)}"
         with self._guard:

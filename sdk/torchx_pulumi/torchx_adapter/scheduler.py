@@ -32,6 +32,7 @@ from torchx_pulumi.torchx_adapter.launch import launch_app
 from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, read_with_warning
+from torchx_pulumi.torchx_adapter.plain_errors import command_words
 from torchx_pulumi.torchx_adapter.polling import PollLimits, SharedObservations
 from torchx_pulumi.torchx_adapter.responses import describe_app
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
@@ -65,7 +66,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._workspaces = Workspaces(docker_client=docker_client)
         self._lookup = AppLookup(context=context, scheduler=scheduler)
         self._observations = SharedObservations(context, self._lookup.reread_or_known)
-        self._poll_limits = PollLimits(context.clock)
+        self._poll_limits = PollLimits(context.clock, command_words())
         self._logs = AppLogs(
             context=context,
             scheduler=scheduler,

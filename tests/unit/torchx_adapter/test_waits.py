@@ -165,14 +165,12 @@ def test_only_the_command_that_asks_for_an_unknown_app_again_and_again_gets_an_e
 @pytest.mark.parametrize(("command", "lines"), [("log", 2), ("status", 0)])
 def test_the_command_log_says_what_an_app_waits_for_at_the_start_and_at_each_change(
     submit: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     command: str,
     lines: int,
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/torchx", command, "handle"])
     caplog.set_level("INFO")
-    entry, limits = RunIndex().find(submit(), "volcano"), PollLimits(TickingClock())
+    entry, limits = RunIndex().find(submit(), "volcano"), PollLimits(TickingClock(), [command, "handle"])
     assert entry is not None
     for message in ("no room", "no room", "the image is pulled"):
         status = JobStatus(state=JobState.PENDING, reason=Reason.SUBMITTED, message=message)
