@@ -198,7 +198,7 @@ class Fleet:
         return str(self._scheduler.submit(AppDef(name="train", roles=[role]), options))
 
     def _copy(self, text: str, name: str, stack: str, number: int) -> None:
-        from torchx_pulumi.runs.identity import owner_digest
+        from torchx_pulumi.planning.names import owner_digest
 
         other = f"{name[:-5]}-{number:04d}"
         changed = text.replace(name, other)

@@ -12,6 +12,7 @@ from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look, look_at, read_objects
 from torchx_pulumi.apps.ownership import is_of_launch, owns, run_hash_of, run_of_object, run_of_record
+from torchx_pulumi.apps.variants import find_variant, variant_of_run
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import (
@@ -25,6 +26,7 @@ from torchx_pulumi.model.errors import (
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
+from torchx_pulumi.planning.names import owner_digest
 from torchx_pulumi.runs.decision import (
     Action,
     Decision,
@@ -34,10 +36,9 @@ from torchx_pulumi.runs.decision import (
     launched_replicas,
     values_of_the_machine,
 )
-from torchx_pulumi.runs.identity import digest, field_digests, is_in_place, machine_fields, owner_digest
+from torchx_pulumi.runs.identity import digest, field_digests, is_in_place, machine_fields
 from torchx_pulumi.runs.registration import LaunchState, Registration, app_labels, as_recorded, new_run, prepare
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.runs.variants import find_variant, variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, replicas_of, variant_of
 from torchx_pulumi.schedulers.preflight import discover, preflight
 

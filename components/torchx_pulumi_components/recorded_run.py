@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
+from torchx_pulumi.apps.variants import variant_of_run
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import RelaunchRefusedError
 from torchx_pulumi.model.job_plan import JobPlan
@@ -16,7 +17,6 @@ from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
 from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.planning.names import role_names
 from torchx_pulumi.runs.identity import changed_fields, field_digests
-from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, variant_of
 
 from torchx_pulumi_components.read_args import ParsedArgs

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pulumi
 import yaml
+from torchx_pulumi.apps.variants import variant_of_run
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
@@ -24,7 +25,6 @@ from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.deletion import DeletionNotes
 from torchx_pulumi.runs.registration import Registration
-from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import backend_of, variant_of
 
 from torchx_pulumi_components.launch import Launch

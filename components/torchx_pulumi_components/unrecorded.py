@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi.apps.ownership import is_of_launch, run_hash_of
+from torchx_pulumi.apps.variants import variant_of_run
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import DeployError, RelaunchRefusedError
@@ -17,7 +18,6 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import backend_of, variant_of
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 

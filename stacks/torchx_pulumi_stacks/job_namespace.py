@@ -12,7 +12,7 @@ from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
-from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.planning.names import owner_digest
 from torchx_pulumi_components.cluster_access import connect
 from torchx_pulumi_components.stack_state import read_outputs
 

@@ -20,7 +20,8 @@ from torchx_pulumi.inputs.rendering import plan_app
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
-from torchx_pulumi.runs.identity import field_digests, owner_digest
+from torchx_pulumi.planning.names import owner_digest
+from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.stack_state.backend import stack_name

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from torchx import specs
+from torchx_pulumi.apps.variants import find_variant
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.kube.transport import ApiRequest
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.torchx_adapter.context import AdapterContext

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.apps.answer import Answer, StackChange
+from torchx_pulumi.apps.variants import find_variant
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
@@ -20,7 +21,6 @@ from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.runs.driver import Recorded, Still, Written
 from torchx_pulumi.runs.registration import Registration
-from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import STACK, STASH, checkpoint_text

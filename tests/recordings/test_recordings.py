@@ -25,9 +25,9 @@ from torchx_pulumi.model.launch_options import OnRunningChange
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord, read_record, write_record
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
-from torchx_pulumi.planning.names import job_name
+from torchx_pulumi.planning.names import job_name, owner_digest
 from torchx_pulumi.runs.decision import Action, decide
-from torchx_pulumi.runs.identity import field_digests, owner_digest
+from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import backend_of

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torchx_pulumi.apps.ownership import is_of_launch
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.logs.archives import archive_place
 from torchx_pulumi.model.options import Manifest
-
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,24 +25,24 @@ class ArchiveRules:
     secret_pods: bool = False
     """Logs of pods with Secrets are archived in the controller's own archive too, and shown on pages."""
 
-    def named(self, app: TrackedApp) -> str | None:
+    def named(self, app: App) -> str | None:
         """Return the archive that a launch named. None: it named none, or one that is not allowed."""
         if app.log_archive is None:
             return None
         allowed = {archive_place(url) for url in (self.own, *self.allowed) if url is not None}
         return app.log_archive if archive_place(app.log_archive) in allowed else None
 
-    def of_launch(self, app: TrackedApp, job_object: Manifest | None) -> str | None:
+    def of_launch(self, app: App, job_object: Manifest | None) -> str | None:
         """Return the archive that a launch chose for the logs of its pods. None: none that counts.
 
         Args:
             app: The app.
             job_object: The job object of its name, as the cluster has it or had it last. None: not known.
         """
-        if job_object is None or not app.owns(job_object) or not is_of_launch(app.launches, job_object):
+        if job_object is None or not (app.owns(job_object) and app.launched(job_object)):
             return None
         return self.named(app)
 
-    def having(self, app: TrackedApp) -> list[str]:
+    def having(self, app: App) -> list[str]:
         """Return the archives that may have logs of an app, in the order in which they are asked."""
         return [*dict.fromkeys(url for url in (self.named(app), self.own) if url is not None)]

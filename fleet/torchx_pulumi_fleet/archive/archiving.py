@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 
+from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.logs import LogStop
@@ -26,7 +27,6 @@ from torchx_pulumi_fleet.archive.archive import key_of_run
 from torchx_pulumi_fleet.archive.archive_rules import ArchiveRules
 from torchx_pulumi_fleet.archive.copying import LIMIT_BYTES, TRIES
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import AppKey, TrackedApp
 from torchx_pulumi_fleet.tracker.work_queue import WorkQueue, start_thread, wait_until
 
 CopyKey = tuple[str, str]
@@ -141,7 +141,7 @@ class LogArchiver:
                 self._unusable(url, archive, error)
 
     def pod_changed(
-        self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+        self, app: App, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
         """Take a pod of an app as it is now.
 
@@ -176,14 +176,14 @@ class LogArchiver:
         return wait_until(lambda: not any(queue.pending() for queue in self._queues.values()), self._stop, timeout_s)
 
     def _pod_changed(
-        self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+        self, app: App, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
         uid, going = self._run_uid(app, pod), deleted or is_being_deleted(pod)
         url = None if uid is None else self._chosen_url(app, uid, pod, job_object, going=going)
         archive = None if url is None else self._archive(url)
         if uid is None or url is None or archive is None:
             return
-        job = ArchivedJob(app_id=app.app_id, scheduler=app.scheduler, uid=uid)
+        job = ArchivedJob(app_id=app.app_id, scheduler=app.run.variant.scheduler, uid=uid)
         with self._guard:
             for ref in runs_of_pod(pod):
                 key = (url, key_of_run(job, ref).record)
@@ -205,7 +205,7 @@ class LogArchiver:
         if copy.ref.running and len(self._threads) < COPIES + FOLLOWED and not self._stop.is_set():
             self._threads.append(start_thread(partial(queue.serve, self._run), "archive"))
 
-    def _run_uid(self, app: TrackedApp, pod: Manifest) -> str | None:
+    def _run_uid(self, app: App, pod: Manifest) -> str | None:
         """Return the uid of the job object that a pod belongs to. None: the pod is not of a run of the app."""
         known = self._runs.get(app.key, ())
         if app.uid is not None and app.run not in known:
@@ -215,9 +215,7 @@ class LogArchiver:
             self._chosen[app.key] = self._chosen.get(app.key, set()) & {run.uid for run in known}
         return next((run.uid for run in known if owns(run, pod)), None)
 
-    def _chosen_url(
-        self, app: TrackedApp, uid: str, pod: Manifest, job_object: Manifest | None, *, going: bool
-    ) -> str | None:
+    def _chosen_url(self, app: App, uid: str, pod: Manifest, job_object: Manifest | None, *, going: bool) -> str | None:
         """Return the archive for the logs of a pod: that of its launch, if it counts, else the controller's own."""
         if self.rules.of_launch(app, job_object) is not None:
             self._chosen.setdefault(app.key, set()).add(app.uid)

@@ -14,9 +14,9 @@ from datetime import datetime, timezone
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from torchx_pulumi.apps.app import AppKey
 from torchx_pulumi.model.errors import TorchxPulumiError
 
-from torchx_pulumi_fleet.tracker.stack_apps import AppKey
 from torchx_pulumi_fleet.tracker.user_clusters import UserClusters
 from torchx_pulumi_fleet.tracker.user_fleet import UserFleet
 from torchx_pulumi_fleet.views.selection import Selection

@@ -11,10 +11,10 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
+from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.model.object_fields import mapping_at
 
-from torchx_pulumi_fleet.tracker.stack_apps import AppKey, TrackedApp
 from torchx_pulumi_fleet.views.columns import ShownApp
 from torchx_pulumi_fleet.views.row import FleetRow, build_row, complete
 
@@ -36,7 +36,7 @@ class LiveApp:
 
     id: str
     """`live_id` of its key."""
-    app: TrackedApp
+    app: App
     """As its stack was last read."""
     local: Mapping[str, Any] | None = None
     """What this machine saw of it last, in the shape of the output `observed`. None: nothing, or a controller runs."""
@@ -53,7 +53,7 @@ class LiveApp:
 
     def shown(self, now: datetime) -> ShownApp:
         """Return it for a view, with ages until `now`."""
-        return ShownApp(self.id, self.app.backend, self.row(now))
+        return ShownApp(self.id, self.app.place.backend, self.row(now))
 
     def unseen(self, note: str = "") -> LiveApp:
         """Return it as it is known without its cluster."""
@@ -66,22 +66,21 @@ class LiveApp:
             now: End of all ages, aware.
             updating: Its stack is locked by a running update.
         """
-        recorded = mapping_at(self.app.output.output, "observed")
+        recorded = mapping_at(self.app.output, "observed")
         known, source, checked_at, note = recorded, "state", None, self.note
         if self.local is not None and not (recorded and latest(recorded, self.local) is recorded):
             known, source = complete(self.local, recorded), "local"
         seen = self.seen
         # The same state is more complete in what was seen.
         is_news = seen is not None and (
-            not known or _is_same_state(seen, known) or latest(known, seen, self.app.requested) is seen
+            not known or _is_same_state(seen, known) or latest(known, seen, self.app.answer.requested) is seen
         )
         if is_news or (seen is None and self.cluster is not None):
             known = known if seen is None else complete(seen, known)
             source, checked_at = "live" if self.away_since is None else "local", self.away_since or now
             note = "" if self.away_since is None else f"cluster not reached: {self.cluster}"
         return build_row(
-            self.app.stack,
-            self.app.output,
+            self.app,
             now,
             seen=known,
             checked_at=checked_at,
@@ -121,7 +120,7 @@ class LiveFleet:
         self._version = 0
         self._listeners: list[Callable[[], None]] = []
 
-    def put_stack(self, app: TrackedApp) -> None:
+    def put_stack(self, app: App) -> None:
         """Take an app as its stack was last read, and drop observations of its other runs."""
         with self._guard:
             name = live_id(app.key)
@@ -158,7 +157,7 @@ class LiveFleet:
             changed = seen is not None and (kept is None or _without_time(kept) != _without_time(seen))
             if seen is not None and changed:
                 # The time of the last change stays, as in a stack. A controller that starts knows it from there.
-                recorded = mapping_at(known.app.output.output, "observed")
+                recorded = mapping_at(known.app.output, "observed")
                 has_time = _is_same_state(seen, recorded) and recorded.get("observed_at")
                 kept = {**seen, "observed_at": recorded["observed_at"]} if has_time else seen
             where = cluster or known.cluster

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.apps.answer import Answer
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.apps.judge import Weight, judge, latest, weight
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.object_fields import number_at, text_at
@@ -15,7 +16,9 @@ from torchx_pulumi.model.requested import Requested
 
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp
 from torchx_pulumi_fleet.tracker.observing import ClusterView
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp, kept_of_observed
+
+KEPT = ("state", "reason", "phase", "message", "uid", "resource_version", "queued_at", "started_at", "observed_at")
+"""Texts of an observation that count before a look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +32,11 @@ class Sighting:
     """Name of the watched cluster."""
 
 
-Looking = Callable[[ClusterView, TrackedApp, datetime, Answer, Callable[[TrackedApp], bool]], Sighting | None]
+Looking = Callable[[ClusterView, App, datetime, Answer, Callable[[App], bool]], Sighting | None]
 """`sighting_of`, or `read_now`."""
 
 
-def known_of(app: TrackedApp, shown: LiveApp | None, requested: Requested | None) -> Answer:
+def known_of(app: App, shown: LiveApp | None, requested: Requested | None) -> Answer:
     """Return the observation of an app before a look, and the last request about it.
 
     Args:
@@ -41,19 +44,25 @@ def known_of(app: TrackedApp, shown: LiveApp | None, requested: Requested | None
         shown: As it is shown; what was seen of this run counts if it says more than the stack. None: it is not shown.
         requested: The last request about it.
     """
-    known = app.observed
+    known: Mapping[str, Any] = _kept(app.answer.observed)
     if shown is not None and shown.seen is not None and shown.seen.get("uid") == app.uid:
-        seen = kept_of_observed(shown.seen)
+        seen = _kept(shown.seen)
         known = latest(known, seen, requested) if known else seen
     return Answer(observed=known, requested=requested)
 
 
+def _kept(observed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of an observation that says how the run stood. Empty: there is none."""
+    kept: dict[str, Any] = {name: text for name in KEPT if (text := text_at(observed, name)) is not None}
+    return {**kept, "attempt": number_at(observed, "attempt") or 1} if kept else {}
+
+
 def sighting_of(
     view: ClusterView,
-    app: TrackedApp,
+    app: App,
     now: datetime,
     before: Answer,
-    is_changing: Callable[[TrackedApp], bool],
+    is_changing: Callable[[App], bool],
 ) -> Sighting | None:
     """Look at an app in a watched cluster, with requests only if the watched objects are not enough.
 
@@ -87,7 +96,7 @@ def sighting_of(
 
 
 def read_now(
-    view: ClusterView, app: TrackedApp, now: datetime, before: Answer, is_changing: Callable[[TrackedApp], bool]
+    view: ClusterView, app: App, now: datetime, before: Answer, is_changing: Callable[[App], bool]
 ) -> Sighting | None:
     """Read the objects of an app in a cluster; arguments and errors as of `sighting_of`.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.apps.judge import Weight, weight
 from torchx_pulumi.apps.look import Look, Remembered, look_at, read_objects
 from torchx_pulumi.apps.ownership import is_job_object
@@ -23,7 +24,6 @@ from torchx_pulumi.model.status import JobState
 from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
 from torchx_pulumi.schedulers.pods.observe import list_pods
 
-from torchx_pulumi_fleet.tracker.stack_apps import AppKey, TrackedApp
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
 from torchx_pulumi_fleet.watch.object_watch import Change
 from torchx_pulumi_fleet.watch.watched_cluster import WatchedCluster
@@ -91,13 +91,13 @@ class ClusterView:
         watched = None if self.namespaces is None else [*self.namespaces]
         self.watched = WatchedCluster(self.origin, watch_list(), namespaces=watched, changed=self._changed)
 
-    def is_cluster_of(self, app: TrackedApp) -> bool:
+    def is_cluster_of(self, app: App) -> bool:
         """Return whether this is known to be the cluster of an app's launch, and its namespace is watched.
 
         Raises:
             ClusterError: No answer.
         """
-        if self.namespaces is not None and app.namespace not in self.namespaces:
+        if self.namespaces is not None and app.run.namespace not in self.namespaces:
             return False
         self.check_there()
         present = self.origin.identify()
@@ -109,26 +109,26 @@ class ClusterView:
             match = compare(self._identity, present)
         return match is Match.SAME
 
-    def is_synced(self, app: TrackedApp) -> bool:
+    def is_synced(self, app: App) -> bool:
         """Return whether the job objects of an app's kind and namespace are known completely."""
-        return self.watched.is_synced(app.variant.job_object, app.namespace)
+        return self.watched.is_synced(app.run.variant.job_object, app.run.namespace)
 
-    def job_object(self, app: TrackedApp) -> Manifest | None:
+    def job_object(self, app: App) -> Manifest | None:
         """Return the job object of an app's run as last watched. None: it is not in this cluster."""
         if not self.is_synced(app):
             return None
-        found = self.watched.get(app.variant.job_object, app.namespace, app.job_name)
+        found = self.watched.get(app.run.variant.job_object, app.run.namespace, app.run.job_name)
         return found if found is not None and app.owns(found) else None
 
-    def seen_job_object(self, app: TrackedApp) -> Manifest | None:
+    def seen_job_object(self, app: App) -> Manifest | None:
         """Return the job object of an app's run as last seen, also after it is gone. None: it was not seen."""
-        found = self.watched.last(app.variant.job_object, app.namespace, app.job_name)
+        found = self.watched.last(app.run.variant.job_object, app.run.namespace, app.run.job_name)
         return found if found is not None and app.owns(found) else self.remembered_of(app).last
 
-    def remembered_of(self, app: TrackedApp) -> Remembered:
+    def remembered_of(self, app: App) -> Remembered:
         """Return the memory of an app's run."""
         with self._guard:
-            return self._remembered.get(app.uid or "", Remembered())
+            return self._known(app)
 
     def forget(self, uid: str | None) -> None:
         """Drop what is remembered of a run whose end is in its stack, or in all of them if several name it."""
@@ -139,62 +139,65 @@ class ClusterView:
             self._remembered.pop(uid or "", None)
             self._gone.pop(uid or "", None)
 
-    def look(self, app: TrackedApp, now: datetime) -> Look | None:
+    def look(self, app: App, now: datetime) -> Look | None:
         """Look at an app as last watched. None: its job object is not known to be in this cluster."""
         return None if self.job_object(app) is None else self._look(app, now, self.watched, confirmed=False)
 
-    def look_again(self, app: TrackedApp, now: datetime) -> Look | None:
+    def look_again(self, app: App, now: datetime) -> Look | None:
         """Read the job object and the pods of an app. None: it is not there, and this may not be its cluster.
 
         Raises:
             ClusterError: No answer, or no permission.
         """
         self.check_there()
-        found = self._look(app, now, self.watched.with_fresh(app.variant.job_object, POD), confirmed=True)
+        found = self._look(app, now, self.watched.with_fresh(app.run.variant.job_object, POD), confirmed=True)
         if found is not None or app.uid is None or not self.is_cluster_of(app):
             return found
         gone = self.if_gone(app, now)
-        may_read = not app.variant.ends_by_pods or gone.remembered.last is None or self._may_read_pods(app)
+        may_read = not app.run.variant.ends_by_pods or gone.remembered.last is None or self._may_read_pods(app)
         return replace(gone, confirmed=True, remembered=gone.remembered if may_read else Remembered())
 
-    def if_gone(self, app: TrackedApp, now: datetime) -> Look:
+    def if_gone(self, app: App, now: datetime) -> Look:
         """Return a look at an app whose job object is taken to be gone."""
         remembered = self.remembered_of(app)
         return look_at(app.run, ObservedObjects(at=now), now, confirmed=False, remembered=remembered)
 
-    def _look(self, app: TrackedApp, now: datetime, cluster: PodReader, *, confirmed: bool) -> Look | None:
+    def _look(self, app: App, now: datetime, cluster: PodReader, *, confirmed: bool) -> Look | None:
         seen = read_objects(app.run, cluster)
         with self._guard:
-            known = self._remembered.get(app.uid or "")
-            look = look_at(app.run, seen, now, remembered=known, confirmed=confirmed)
+            look = look_at(app.run, seen, now, remembered=self._known(app), confirmed=confirmed)
             if not look.gone:
                 self._keep(app, look.remembered)
         return None if look.gone else look
 
-    def _remember(self, app: TrackedApp, change: Callable[[Remembered], Remembered]) -> None:
+    def _remember(self, app: App, change: Callable[[Remembered], Remembered]) -> None:
         """Note what was seen of an app's run, unless its stack has its end."""
         with self._guard:
-            self._keep(app, change(self._remembered.get(app.uid or "", Remembered())))
+            self._keep(app, change(self._known(app)))
 
-    def _keep(self, app: TrackedApp, remembered: Remembered) -> None:
-        """Keep what is remembered of an app's run, under the guard: pods only if it ends by them."""
+    def _known(self, app: App) -> Remembered:
+        """Return the memory of an app's run, under the guard: with pods only if it ends by them."""
+        pods: dict[str, Manifest] | None = {} if app.run.variant.ends_by_pods else None
+        return self._remembered.get(app.uid or "") or Remembered(pods=pods)
+
+    def _keep(self, app: App, remembered: Remembered) -> None:
+        """Keep what is remembered of an app's run, under the guard."""
         if app.uid is not None and not _has_end(app):
-            self._remembered[app.uid] = remembered if app.variant.ends_by_pods else replace(remembered, pods={})
+            self._remembered[app.uid] = remembered
 
-    def _may_read_pods(self, app: TrackedApp) -> bool:
+    def _may_read_pods(self, app: App) -> bool:
         """Return whether pods may be read: without them, the job object alone does not say how the run ended."""
-        if self.watched.is_synced(POD, app.namespace) or self.remembered_of(app).pods:
+        if self.watched.is_synced(POD, app.run.namespace) or self.remembered_of(app).pods:
             return True
-        selector = app.scheduler_backend.pod_selector(app.job_name)
-        return list_pods(self.origin, app.namespace, selector) is not None
+        return list_pods(self.origin, app.run.namespace, app.run.pod_selector) is not None
 
-    def pods_of(self, app: TrackedApp) -> list[Manifest]:
+    def pods_of(self, app: App) -> list[Manifest]:
         """Return the pods of an app as last watched."""
-        if not self.watched.is_synced(POD, app.namespace):
+        if not self.watched.is_synced(POD, app.run.namespace):
             return []
-        return self.watched.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name))
+        return self.watched.list(POD, app.run.namespace, app.run.pod_selector)
 
-    def events_of(self, app: TrackedApp) -> list[Manifest]:
+    def events_of(self, app: App) -> list[Manifest]:
         """Return the events of an app's job object, of its pods and of what belongs to the job, the newest last.
 
         They are as last watched: at most 10 of each object, and trimmed.
@@ -202,12 +205,12 @@ class ClusterView:
         Raises:
             ClusterError: Events are not watched, and the cluster does not answer.
         """
-        job = (app.namespace, app.job_name)
+        job = (app.run.namespace, app.run.job_name)
         with self._guard:
             # Also of pods that are gone: their names are those of the launch.
             names = {name for (_, _, name), found in self._jobs.items() if found == job}
-        names |= {app.job_name, *(name for pods in (app.expected or {}).values() for name in pods)}
-        return sorted(self.watched.events(app.namespace, names), key=_time_of_event)
+        names |= {app.run.job_name, *(name for pods in (app.run.expected or {}).values() for name in pods)}
+        return sorted(self.watched.events(app.run.namespace, names), key=_time_of_event)
 
     def check_there(self) -> None:
         """Refuse a request to a cluster that is known to be away: its timeout would hold up other clusters' apps.
@@ -257,7 +260,7 @@ class ClusterView:
             keys |= self._job_object_changed(found, gone=gone)
         for key in keys:
             app = self.tracked.app(key)
-            if change.kind == POD and app is not None and app.variant.ends_by_pods and app.owns(found):
+            if change.kind == POD and app is not None and app.run.variant.ends_by_pods and app.owns(found):
                 self._remember(app, lambda known: known.with_pod(found))
             self.listener.dirty(key, DEBOUNCE_S)
             if change.kind == POD:
@@ -295,9 +298,9 @@ class ClusterView:
             yield str(owner.get("name"))
 
 
-def _has_end(app: TrackedApp) -> bool:
+def _has_end(app: App) -> bool:
     """Return whether the stack of an app has the end of its run, as its objects showed it."""
-    return app.observed.get("uid") in (None, app.uid) and weight(app.observed) is Weight.SEEN
+    return text_at(app.answer.observed, "uid") in (None, app.uid) and weight(app.answer.observed) is Weight.SEEN
 
 
 def _words(found: Manifest) -> tuple[Any, Any]:

@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 from functools import partial
 
 from torchx_pulumi.apps.answer import Answer, StackChange
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.whereabouts import Connect
 
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.tracker.user_clusters import PATIENCE_S, UserClusters
 from torchx_pulumi_fleet.tracker.user_fleet import UserFleet
 from torchx_pulumi_fleet.views.row import Fleet, FleetRow
@@ -68,7 +68,7 @@ def read_fleet(
     return fleet.fleet(rows, moment, unreachable=clusters.unreachable)
 
 
-def _write_end(make_driver: Callable[[], Driver], app: TrackedApp, change: StackChange) -> Answer | None:
+def _write_end(make_driver: Callable[[], Driver], app: App, change: StackChange) -> Answer | None:
     """Write the end of an app that `torchx run` launched, and return what its stack says then. None: not known."""
     try:
         return make_driver().record_at(app.place, change).answer

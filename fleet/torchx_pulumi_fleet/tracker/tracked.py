@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from functools import partial
 
 from torchx_pulumi.apps.answer import Answer
+from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.kube import run_concurrently
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.model.requested import write_requested
@@ -18,14 +19,7 @@ from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, check_ther
 
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import (
-    AppKey,
-    StackContent,
-    TrackedApp,
-    compact,
-    kept_of_observed,
-    read_stack,
-)
+from torchx_pulumi_fleet.tracker.stack_apps import compacted, read_stack
 
 Place = tuple[str, StackName]
 """Backend and name of a stack."""
@@ -40,7 +34,7 @@ class _Stack:
 
     version: str = ""
     """The version that was read. Empty: not known, or the last read failed; the next listing reads it again."""
-    apps: dict[str, TrackedApp] = field(default_factory=dict)
+    apps: dict[str, App] = field(default_factory=dict)
     """URN to app. Empty: the stack has none."""
     why: str = ""
     """Why it, or its output `torchx`, could not be read. Empty: both could."""
@@ -154,12 +148,12 @@ class TrackedStacks:
         """Return the stacks of a backend, as they are open now."""
         return self._backends[backend].stacks
 
-    def reread(self, app: TrackedApp) -> TrackedApp | None:
+    def reread(self, app: App) -> App | None:
         """Read the stack of an app again, whatever its version. None: the app is not in it any more."""
-        place = (app.backend, app.stack)
-        with self._backends[app.backend].reading:
+        place = (app.place.backend, app.stack)
+        with self._backends[app.place.backend].reading:
             known, found = self._known.get(place), self._read(place)
-            if known is not None and found is not None and (found.apps or self.is_there(app.backend)):
+            if known is not None and found is not None and (found.apps or self.is_there(app.place.backend)):
                 self._put(place, replace(found, version=known.version))
         return self.app(app.key)
 
@@ -175,13 +169,13 @@ class TrackedStacks:
     def _is_away(self, backend: str, error: TorchxPulumiError) -> None:
         self.reporter.begin(f"backend {backend}", f"{error}; what was last read of its stacks is used")
 
-    def app(self, key: AppKey) -> TrackedApp | None:
+    def app(self, key: AppKey) -> App | None:
         """Return an app. None: its stack or its component is gone."""
         with self._guard:
             stack = self._known.get((key[0], key[1]))
             return None if stack is None else stack.apps.get(key[2])
 
-    def apps(self) -> list[TrackedApp]:
+    def apps(self) -> list[App]:
         """Return all apps."""
         with self._guard:
             return [app for stack in self._known.values() for app in stack.apps.values()]
@@ -210,13 +204,8 @@ class TrackedStacks:
             app = stack.apps.get(key[2])
             if app is None:
                 return
-            output = compact({**app.output.output, "observed": answer.observed, "requested": requested})
-            stack.apps[key[2]] = replace(
-                app,
-                observed=kept_of_observed(answer.observed),
-                requested=answer.requested,
-                output=replace(app.output, output=output),
-            )
+            output = {**app.output, "observed": answer.observed, "requested": requested}
+            stack.apps[key[2]] = compacted(replace(app, answer=answer, output=output))
             self._tell(stack.apps[key[2]])
 
     @property
@@ -224,15 +213,15 @@ class TrackedStacks:
         """Return the backends whose stacks only the Pulumi CLI can write."""
         return tuple(name for name, backend in self._backends.items() if backend.stacks.only_cli_writes)
 
-    def is_locked(self, app: TrackedApp) -> bool:
+    def is_locked(self, app: App) -> bool:
         """Return whether the stack of an app is locked.
 
         Raises:
             DeployError: The locks cannot be read.
         """
-        return app.stack in self._backends[app.backend].stacks.updating()
+        return app.stack in self._backends[app.place.backend].stacks.updating()
 
-    def is_changing(self, app: TrackedApp) -> bool:
+    def is_changing(self, app: App) -> bool:
         """Return whether a deployment changes the stack of an app now or was interrupted, or that is not known."""
         now = self.reread(app)
         try:
@@ -282,14 +271,14 @@ class TrackedStacks:
         problem = f"stack {name} of {backend}"
         try:
             text = self._backends[backend].stacks.read(name)
-            content = StackContent(why=GONE) if text is None else read_stack(text, name.at(backend), name)
+            apps, why = ([], GONE) if text is None else read_stack(text, name.at(backend))
         except (TorchxPulumiError, UnreadableStateError) as error:
             why = str(error)
         except DAMAGED as error:
             why = f"its checkpoint is damaged: {error}"
         else:
             self.reporter.end(problem, f"{problem} can be read again")
-            return _Stack(apps={app.urn: app for app in content.apps}, why=content.why)
+            return _Stack(apps={app.urn: app for app in apps}, why=why)
         self.reporter.begin(problem, f"{problem} cannot be read: {why}; it is tried again")
         with self._guard:
             known = self._known.setdefault(place, _Stack())
@@ -316,23 +305,23 @@ class TrackedStacks:
                 self._tell(app)
         return {app.key for app in (*before.values(), *present.values())}
 
-    def _tell(self, app: TrackedApp) -> None:
+    def _tell(self, app: App) -> None:
         # While the lock is held, so that the fleet has the same order of changes.
         if self.fleet is not None:
             self.fleet.put_stack(app)
 
 
-def _names(app: TrackedApp) -> Iterator[tuple[str | None, ...]]:
+def _names(app: App) -> Iterator[tuple[str | None, ...]]:
     """Yield what an app is found by."""
-    yield "job", app.namespace, app.job_name
+    yield "job", app.run.namespace, app.run.job_name
     if app.uid is not None:
         yield "uid", app.uid
-    for label in app.launches:
+    for label in app.run.launches:
         yield "launch", label
 
 
-def stack_words(apps: Iterable[TrackedApp]) -> str:
+def stack_words(apps: Iterable[App]) -> str:
     """Return text such as "3 apps in 2 stacks"."""
     listed = list(apps)
-    stacks = len({(app.backend, app.stack) for app in listed})
+    stacks = len({(app.place.backend, app.stack) for app in listed})
     return f"{len(listed)} app{'' if len(listed) == 1 else 's'} in {stacks} stack{'' if stacks == 1 else 's'}"

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from functools import cache, partial
 
 from torchx_pulumi.apps.answer import Answer, StackChange
+from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.kube.concurrent import in_thread
 from torchx_pulumi.model.cluster_identity import Match
@@ -24,7 +25,6 @@ from torchx_pulumi.runs.whereabouts import Connect, reachable
 from torchx_pulumi_fleet.tracker.live_fleet import live_id
 from torchx_pulumi_fleet.tracker.looking import Looking, Sighting, known_of, read_now, sighting_of
 from torchx_pulumi_fleet.tracker.observing import WAITS, ChangeListener, ClusterView
-from torchx_pulumi_fleet.tracker.stack_apps import AppKey, TrackedApp
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
 from torchx_pulumi_fleet.tracker.user_fleet import UserFleet
 from torchx_pulumi_fleet.tracker.work_queue import WorkQueue, start_thread
@@ -49,11 +49,11 @@ RECHECK_S = 30.0
 Access = tuple[str | None, str | None]
 """Kubeconfig and context. None: those in force."""
 
-WriteEnd = Callable[[TrackedApp, StackChange], Answer | None]
+WriteEnd = Callable[[App, StackChange], Answer | None]
 """Writes an end to the stack of an app, and returns what the stack says then. None: it is not known."""
 
 
-def find_access(app: TrackedApp, connect: Connect) -> Access:
+def find_access(app: App, connect: Connect) -> Access:
     """Return how the cluster of an app is reached here: by the access of the launch, else by the one in force."""
     if app.entry is not None:
         here = reachable(app.entry, connect)
@@ -124,7 +124,7 @@ class UserClusters:
             patience_s: Longest wait for the first response of a cluster. None: no limit.
         """
         connect = self._take(app.key for app in self.fleet.tracked.apps())
-        groups: defaultdict[Access, list[TrackedApp]] = defaultdict(list)
+        groups: defaultdict[Access, list[App]] = defaultdict(list)
         for key, access in self._access.items():
             app = self.fleet.tracked.app(key)
             groups[access] += [] if app is None else [app]
@@ -151,7 +151,7 @@ class UserClusters:
 
     def _ask_about(
         self,
-        apps: Sequence[TrackedApp],
+        apps: Sequence[App],
         access: Access,
         connect: Connect,
         responded: threading.Event,
@@ -160,7 +160,7 @@ class UserClusters:
         """Ask a cluster about the first app, and if it responds in time, about all others at the same time."""
         name = self._name(access)
 
-        def look(view: ClusterView, app: TrackedApp) -> Sighting | str:
+        def look(view: ClusterView, app: App) -> Sighting | str:
             try:
                 return self._look(view, app, read_now)
             except ClusterError as error:
@@ -229,7 +229,7 @@ class UserClusters:
         for key, access in self._access.items():
             app = self.fleet.tracked.app(key)
             if app is not None:
-                namespaces.setdefault(access, set()).add(app.namespace)
+                namespaces.setdefault(access, set()).add(app.run.namespace)
         for access, wanted in namespaces.items():
             known = self._clusters.get(access)
             if known is not None and (known.namespaces is None or wanted <= known.namespaces):
@@ -291,7 +291,7 @@ class UserClusters:
             return
         queue.succeeded(key)
 
-    def _look(self, view: ClusterView, app: TrackedApp, look: Looking) -> Sighting | str:
+    def _look(self, view: ClusterView, app: App, look: Looking) -> Sighting | str:
         """Look at an app; return what is seen, or why nothing is. Empty: nothing new.
 
         Raises:
@@ -315,7 +315,7 @@ class UserClusters:
             return found if written is None else replace(found, observed=written.observed or found.observed)
         return found
 
-    def _why_absent(self, view: ClusterView, app: TrackedApp) -> str:
+    def _why_absent(self, view: ClusterView, app: App) -> str:
         """Return why a cluster says nothing of an app whose job object it does not have. Empty: nothing new."""
         if view.job_object(app) is not None or view.is_cluster_of(app):
             return ""
@@ -330,7 +330,7 @@ class UserClusters:
         )
         return f"not in the cluster of its launch: {view.name}"
 
-    def _show(self, app: TrackedApp, found: Sighting | str) -> None:
+    def _show(self, app: App, found: Sighting | str) -> None:
         if not isinstance(found, str):
             self.fleet.apps.put_seen(app.key, app.uid, found.observed, cluster=found.cluster)
         elif found:

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from torchx_pulumi.apps.app import LATER, App, AppKey
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.model.redaction import without_password
@@ -20,7 +21,6 @@ from torchx_pulumi.storage.files import is_folder, path_exists
 
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp, LiveFleet
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import LATER, AppKey, TrackedApp
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
 from torchx_pulumi_fleet.views.row import BrokenStack, Fleet, FleetRow, sort_rows
 
@@ -39,15 +39,15 @@ class OwnIndex:
         self.problems: dict[str, None] = {}
         """Problems while reading, each once; affected rows show what the stack says."""
 
-    def observation(self, app: TrackedApp) -> Mapping[str, Any] | None:
+    def observation(self, app: App) -> Mapping[str, Any] | None:
         """Return the last observation of an app, in the shape of `observed`. None: it was not observed here."""
         return self._read(app, self._index.observation)
 
-    def requested(self, app: TrackedApp) -> Requested | None:
+    def requested(self, app: App) -> Requested | None:
         """Return the last request about an app: that of its stack, or a later one that the stack does not have yet."""
         entry = self._read(app, self._index.get)
         mine = None if entry is None else entry.requested
-        return mine if mine is not None and follows(mine, app.requested) else app.requested
+        return mine if mine is not None and follows(mine, app.answer.requested) else app.answer.requested
 
     def count(self, backend: str) -> int:
         """Return how many apps have their stacks in a backend."""
@@ -58,7 +58,7 @@ class OwnIndex:
             return 0
         return sum(_known_as(entry.place.backend) == _known_as(backend) for entry in entries)
 
-    def _read(self, app: TrackedApp, read: Callable[[RunEntry], T | None]) -> T | None:
+    def _read(self, app: App, read: Callable[[RunEntry], T | None]) -> T | None:
         try:
             return None if app.entry is None else read(app.entry)
         except DeployError as error:

@@ -19,5 +19,6 @@ def to_html(fleet: Fleet) -> str:
         backends=[fleet.backend],
         problems=fleet.remarks(),
         read_at=fleet.read_at,
+        empty=fleet.without_rows(),
     )
     return page

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, TypedDict, TypeGuard
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.model.object_fields import is_finite, items_at, mapping_at, text_at
 from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.model.text import one_line
@@ -15,16 +16,6 @@ from torchx_pulumi.stack_state.stacks import StackName
 
 STALE_AFTER_S = 900.0
 """Age from which an observation of an unfinished app is stale."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackApp:
-    """What a stack says of an app."""
-
-    output: Mapping[str, Any]
-    """In the shape of the stack output `torchx`."""
-    launched_at: datetime | None = None
-    """Time of the launch, if known and if the output has no creation time of the job object."""
 
 
 Count = Annotated[int, {"minimum": 0}]
@@ -175,8 +166,7 @@ READY_STATES = (JobState.RUNNING.value, JobState.SUCCEEDED.value)
 
 
 def build_row(
-    stack: StackName,
-    app: StackApp,
+    app: App,
     now: datetime,
     *,
     seen: Mapping[str, Any] | None = None,
@@ -189,8 +179,7 @@ def build_row(
     """Build the row of an app.
 
     Args:
-        stack: Its stack.
-        app: Its output in the stack.
+        app: The app.
         now: Time of reading, aware.
         seen: An observation newer than the stack's. None: the stack's own.
         checked_at: Time of `seen`. None: not known.
@@ -199,15 +188,13 @@ def build_row(
         updating: The stack is locked by a running update.
         note: See `FleetRow.note`.
     """
-    output = app.output
-    identity, declared = mapping_at(output, "app"), mapping_at(output, "declared")
-    links = mapping_at(output, "links")
-    observed = mapping_at(output, "observed") if seen is None else seen
+    identity, links, declared = mapping_at(app.output, "app"), mapping_at(app.output, "links"), app.declared
+    observed = mapping_at(app.output, "observed") if seen is None else seen
     state = read_state(observed.get("state"))
     roles = join_roles(declared.get("roles"), observed.get("roles"))
     times = {name: parse_time(observed.get(name)) for name in ("queued_at", "started_at", "finished_at", "observed_at")}
     checked = max((time for time in (times["observed_at"], checked_at) if time is not None), default=None)
-    launched = times["queued_at"] or app.launched_at or times["started_at"] or times["finished_at"]
+    launched = times["queued_at"] or parse_time(app.launched_at) or times["started_at"] or times["finished_at"]
     freshness_s, ui_url = _seconds(checked, now), text_at(links, "ui_url")
     if source != "live":
         observed = without_stale_claims(observed, state, freshness_s)
@@ -241,7 +228,7 @@ def build_row(
         stale=not state.terminal and (freshness_s is None or freshness_s > STALE_AFTER_S),
         source=source,
         diagnoses=[item for item in items_at(observed, "diagnoses") if item],
-        stack=stack,
+        stack=app.stack,
         updating=updating,
         log_command=text_at(links, "log_command"),
         ui_url=ui_url if ui_url is not None and ui_url.startswith(("https://", "http://")) else None,

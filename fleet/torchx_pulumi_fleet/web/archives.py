@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.redaction import without_password
 
 from torchx_pulumi_fleet.archive import Archive, open_archive
 from torchx_pulumi_fleet.archive.archive_rules import ArchiveRules
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 
 
 class KnownArchives:
@@ -28,7 +28,7 @@ class KnownArchives:
         self._guard = threading.Lock()
         self._known: dict[str, Archive | InvalidJobError] = {}
 
-    def of(self, app: TrackedApp) -> tuple[list[Archive], list[str]]:
+    def of(self, app: App) -> tuple[list[Archive], list[str]]:
         """Return the archives of an app in the order in which they are asked, and why others cannot be opened."""
         found: list[Archive] = []
         problems: list[str] = []

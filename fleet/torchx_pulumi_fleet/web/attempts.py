@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.logs.archives import ArchivedJob
 from torchx_pulumi.logs.query import ContainerRun, PodRun
 from torchx_pulumi.model.timestamps import time_text
@@ -13,7 +14,6 @@ from torchx_pulumi.model.timestamps import time_text
 from torchx_pulumi_fleet.archive import Archive, ArchivedRun
 from torchx_pulumi_fleet.archive.archive import RunKey, key_of_run, newest_copies, uids_of
 from torchx_pulumi_fleet.archive.archived_log import attempts_of, runs_of_attempt
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.web.answers import Attempt, ShownRun
 
 MOST_RUNS = 20
@@ -41,12 +41,12 @@ ArchivedApp = dict[str, dict[Place, ArchivedRuns]]
 """What archives have of an app: the uids of its runs, the newest first, to the replicas of each."""
 
 
-def job_of(app: TrackedApp, uid: str | None) -> ArchivedJob:
+def job_of(app: App, uid: str | None) -> ArchivedJob:
     """Return a run of an app as the job of an archive."""
-    return ArchivedJob(app_id=app.app_id, scheduler=app.scheduler, uid=uid or "")
+    return ArchivedJob(app_id=app.app_id, scheduler=app.run.variant.scheduler, uid=uid or "")
 
 
-def read_archived_app(archives: Sequence[Archive], app: TrackedApp) -> tuple[ArchivedApp, list[str]]:
+def read_archived_app(archives: Sequence[Archive], app: App) -> tuple[ArchivedApp, list[str]]:
     """Return the archived runs of an app, and what could not be read. A replica is read from the first that has it.
 
     Args:
@@ -85,7 +85,7 @@ def read_archived_app(archives: Sequence[Archive], app: TrackedApp) -> tuple[Arc
     return archived, problems
 
 
-def attempt_values(app: TrackedApp, archived: ArchivedApp, pods: Sequence[PodRun]) -> list[ShownRun]:
+def attempt_values(app: App, archived: ArchivedApp, pods: Sequence[PodRun]) -> list[ShownRun]:
     """Return the runs of an app, the present one first, with the attempts of their replicas, the newest first.
 
     Args:
@@ -98,7 +98,7 @@ def attempt_values(app: TrackedApp, archived: ArchivedApp, pods: Sequence[PodRun
     return [_run_values(app, uid, archived.get(uid, {}), pods if uid == present else ()) for uid in uids]
 
 
-def _run_values(app: TrackedApp, uid: str, replicas: Mapping[Place, ArchivedRuns], pods: Sequence[PodRun]) -> ShownRun:
+def _run_values(app: App, uid: str, replicas: Mapping[Place, ArchivedRuns], pods: Sequence[PodRun]) -> ShownRun:
     live: dict[Place, list[PodRun]] = {}
     for run in pods:
         key = key_of_run(job_of(app, uid), run)

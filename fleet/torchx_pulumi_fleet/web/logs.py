@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.logs import LogClock, LogQuery, LogStop
 from torchx_pulumi.logs.reading import REFUSED
 from torchx_pulumi.logs.replica_log import ArchivedReplica, ReplicaLog, find_archived_job
@@ -18,7 +19,6 @@ from torchx_pulumi.planning.names import label_value
 from torchx_pulumi_fleet.archive.archived_log import ArchiveSource
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp
 from torchx_pulumi_fleet.tracker.observing import ClusterView
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.web.archives import KnownArchives
 from torchx_pulumi_fleet.web.attempts import job_of
 from torchx_pulumi_fleet.web.pod_log import AppEnd, PodLog
@@ -73,7 +73,7 @@ class LiveLogs:
 
     def __init__(
         self,
-        view_of: Callable[[TrackedApp], ClusterView | None],
+        view_of: Callable[[App], ClusterView | None],
         find: Callable[[str], LiveApp | None],
         archives: KnownArchives,
         *,
@@ -121,14 +121,14 @@ class LiveLogs:
         end = AppEnd(app, self._view_of(tracked), self._find, self._clock.now)
         log = PodLog(kept=kept, end=end, rules=self._archives.rules, clock=self._clock, stop=stop)
         query = LogQuery(
-            namespace=tracked.namespace,
+            namespace=tracked.run.namespace,
             pod=f"of {request.role}/{request.replica}",
             containers=None if request.container is None else (request.container,),
             follow=request.follow,
             timestamps=request.timestamps,
             tail_lines=request.tail,
             since=request.since,
-            app_labels=tracked.scheduler_backend.pod_selector(tracked.job_name),
+            app_labels=tracked.run.pod_selector,
         )
         if request.run is not None and not (tracked.uid or "").startswith(request.run):
             return _begun(_of_earlier_run(log, request, query), notes, stop)
@@ -146,7 +146,7 @@ def _check_replica(app: LiveApp, request: LogRequest, now: datetime) -> None:
         InvalidJobError: It has not.
     """
     wanted = {role["name"]: int(role["wanted"]) for role in app.row(now).roles}
-    wanted = wanted or {role: len(pods) for role, pods in (app.app.expected or {}).items()}
+    wanted = wanted or {role: len(pods) for role, pods in (app.app.run.expected or {}).items()}
     if not wanted or request.run is not None:
         # An earlier run may have had others.
         return

@@ -263,7 +263,7 @@ class _FleetCollector(Collector):
             row = app.row(now)
             labels = identity(row)
             if self._several:
-                labels["backend"] = app.app.backend
+                labels["backend"] = app.app.place.backend
             found[tuple(labels.values())] = labels, row
         return [*found.values()]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs import LogQuery
 from torchx_pulumi.logs.query import chosen_containers, containers_of
@@ -24,20 +25,19 @@ from torchx_pulumi.schedulers.replicas import replica_of
 from torchx_pulumi_fleet.archive.archive_rules import ArchiveRules
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp
 from torchx_pulumi_fleet.tracker.observing import ClusterView
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 
 LAST_S = 60.0
 """Seconds for which a container that still runs is followed after its run is over."""
 
 
-def pods_of_run(view: ClusterView, app: TrackedApp) -> list[Manifest]:
+def pods_of_run(view: ClusterView, app: App) -> list[Manifest]:
     """Return the pods of the present run of an app, without those of an earlier job object of the name.
 
     Raises:
         ClusterError: The cluster does not answer, or pods are not watched and cannot be listed.
     """
     view.check_there()
-    pods = view.watched.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name))
+    pods = view.watched.list(POD, app.run.namespace, app.run.pod_selector)
     return [pod for pod in pods if app.owns(pod)]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.timestamps import time_text
@@ -18,7 +19,6 @@ from torchx_pulumi.storage.stores import READ_TIMEOUT_S, Store
 
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp
 from torchx_pulumi_fleet.tracker.observing import ClusterView
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.web.answers import Runs, Update
 from torchx_pulumi_fleet.web.archives import KnownArchives
 from torchx_pulumi_fleet.web.attempts import ArchivedApp, attempt_values, read_archived_app
@@ -58,7 +58,7 @@ class RunHistory:
 
     def __init__(
         self,
-        view_of: Callable[[TrackedApp], ClusterView | None],
+        view_of: Callable[[App], ClusterView | None],
         archives: KnownArchives,
         *,
         kept_s: float = KEPT_S,
@@ -116,12 +116,12 @@ class RunHistory:
                 kept.until = time.monotonic() + self._kept_s
             return kept.stored
 
-    def _read(self, app: TrackedApp) -> _Stored:
+    def _read(self, app: App) -> _Stored:
         archives, notes = self._archives.of(app)
         archived, problems = read_archived_app(archives, app)
         updates: list[StackUpdate] = []
         try:
-            store = self._store(app.backend)
+            store = self._store(app.place.backend)
             if store is not None:
                 updates = read_updates(store, app.stack, MOST_UPDATES)
         except (OSError, TorchxPulumiError) as error:

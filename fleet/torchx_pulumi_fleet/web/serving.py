@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import uvicorn
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import parse_time, time_text
@@ -16,7 +17,6 @@ from torchx_pulumi_fleet.archive.archive_rules import ArchiveRules
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
 from torchx_pulumi_fleet.tracker.observing import ClusterView
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.web import limits
 from torchx_pulumi_fleet.web.answers import Event, ShownQueue
 from torchx_pulumi_fleet.web.application import Application
@@ -151,7 +151,7 @@ def serve_pages(
     return server
 
 
-def events_of(view: ClusterView | None, app: TrackedApp) -> list[Event]:
+def events_of(view: ClusterView | None, app: App) -> list[Event]:
     """Return the events of an app's objects as JSON values, the newest first.
 
     Args:

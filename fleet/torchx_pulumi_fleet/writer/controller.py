@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.logs.archive_marks import EVERY_S
 from torchx_pulumi.model.options import Manifest
@@ -22,7 +23,6 @@ from torchx_pulumi.stack_state.backend import without_credentials
 
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
 from torchx_pulumi_fleet.tracker.observing import ChangeListener, ClusterView
-from torchx_pulumi_fleet.tracker.stack_apps import AppKey, TrackedApp
 from torchx_pulumi_fleet.tracker.tracked import stack_words
 from torchx_pulumi_fleet.tracker.work_queue import start_thread, wait_until
 from torchx_pulumi_fleet.views.row import STALE_AFTER_S
@@ -116,7 +116,7 @@ class Controller(ChangeListener):
                     found[key] = WatchState(cluster=key[0], kind=key[1], namespace=key[2], lag_s=each.lag_s)
         return [*found.values()]
 
-    def view_of(self, app: TrackedApp) -> ClusterView | None:
+    def view_of(self, app: App) -> ClusterView | None:
         """Return the watched cluster of an app's run; see `ControllerParts.view_of`."""
         return self._shared.view_of(app)
 

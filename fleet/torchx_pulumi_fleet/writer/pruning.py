@@ -13,9 +13,9 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
+from torchx_pulumi.apps.app import App, read_apps
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import look_at, read_objects
-from torchx_pulumi.apps.ownership import is_of_launch
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.logs.archives import ArchivedJob
@@ -34,14 +34,21 @@ from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.lease import Lease, claim
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, Connect, check_before_change, reachable
 from torchx_pulumi.stack_state.backend import backend_url, open_store
-from torchx_pulumi.stack_state.checkpoint import DAMAGED, STACK, Checkpoint, is_object, parse_checkpoint, titled
+from torchx_pulumi.stack_state.checkpoint import (
+    DAMAGED,
+    STACK,
+    Checkpoint,
+    is_object,
+    parse_checkpoint,
+    parse_components,
+    titled,
+)
 from torchx_pulumi.stack_state.stacks import HISTORY, ListedStacks, StackName, read_updates
 from torchx_pulumi.storage.owners import is_working
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S
 
 from torchx_pulumi_fleet.archive import Archive, open_archive
 from torchx_pulumi_fleet.archive.archive import check_there, newest_copies
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp, read_stack
 from torchx_pulumi_fleet.views.row import FleetRow
 
 OUTPUTS = frozenset({"torchx", "app_id", "app_handle", "state", "reason", "log_command"})
@@ -94,7 +101,7 @@ class Outcome:
 class _Found:
     """An app in its stack, which holds nothing else."""
 
-    app: TrackedApp
+    app: App
     entry: RunEntry
     """The note of its launch."""
     objects: Mapping[tuple[Kind, str], str]
@@ -217,8 +224,8 @@ class Pruning:
         entry, record = read_entry(note, f"stack {stack}"), None if last is None else read_record(last)
         if before is not None and not _is_same_launch(entry, before):
             raise StaysError("it was launched again")
-        apps = read_stack(text, place, stack).apps
-        if len(apps) != 1 or not apps[0].by_torchx:
+        apps = read_apps(checkpoint, place)
+        if len(apps) != 1 or apps[0].entry is None:
             raise StaysError(f"stack {stack} does not have exactly the one app that `torchx run` launched")
         foreign = next(_foreign(checkpoint), None)
         if foreign is not None:
@@ -252,7 +259,7 @@ class Pruning:
         """Check that no other stack has the run of an app."""
         for stack in others:
             text = self.stacks.read(stack)
-            apps = () if text is None else read_stack(text, stack.at(self.backend), stack).apps
+            apps = () if text is None else read_apps(parse_components(text), stack.at(self.backend))
             if any(app.uid == found.app.uid for app in apps):
                 raise StaysError(f"stack {stack} names the same job object")
 
@@ -276,8 +283,8 @@ class Pruning:
                 raise StaysError(f"it may have been launched in another cluster than {cluster.api_server}") from error
             raise
         live = _live(cluster, found)
-        job_object = next((manifest for kind, manifest in live if kind == app.variant.job_object), None)
-        observed = mapping_at(app.output.output, "observed")
+        job_object = next((manifest for kind, manifest in live if kind == app.run.variant.job_object), None)
+        observed = mapping_at(app.output, "observed")
         if text_at(observed, "uid") not in (None, app.uid):
             raise StaysError("it was launched again")
         state, ended_at = read_state(observed.get("state")), _ended_at(observed)
@@ -291,7 +298,7 @@ class Pruning:
             raise StaysError("its end time is not known")
         if ended_at >= self.before:
             raise StaysError(f"it is {state.value} since {format_time(ended_at)}, which is later than the limit")
-        for pod in cluster.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name)):
+        for pod in cluster.list(POD, app.run.namespace, app.run.pod_selector):
             has_ended = text_at(pod, "status", "phase") in ("Succeeded", "Failed") or is_being_deleted(pod)
             # A pod that outlived its job object may have lost its owner reference (`kubectl delete --cascade=orphan`).
             if not has_ended and (app.owns(pod) or not items_at(pod, "metadata", "ownerReferences")):
@@ -299,12 +306,12 @@ class Pruning:
         names = ", ".join(_named(kind, manifest) for kind, manifest in live)
         return f"{state.value} since {format_time(ended_at)}, {names or 'no object is left'}"
 
-    def _judge(self, cluster: Cluster, app: TrackedApp) -> Mapping[str, Any]:
+    def _judge(self, cluster: Cluster, app: App) -> Mapping[str, Any]:
         """Return how an app stands by its cluster alone: an end in the stack does not allow to delete what runs."""
         look = look_at(app.run, read_objects(app.run, cluster), self.now)
         if look.gone:
             raise StaysError("its objects change at this moment")
-        now = None if look.lacks_pods else judge(look, app.requested, None)
+        now = None if look.lacks_pods else judge(look, app.answer.requested, None)
         if now is None:
             raise StaysError("its cluster does not show how it stands")
         return now
@@ -337,23 +344,23 @@ def _foreign(checkpoint: Checkpoint) -> Iterator[str]:
             yield f"a Pulumi program took its stack over: it exports {listed(more, 3)}"
 
 
-def _objects(checkpoint: Checkpoint, app: TrackedApp) -> Mapping[tuple[Kind, str], str]:
+def _objects(checkpoint: Checkpoint, app: App) -> Mapping[tuple[Kind, str], str]:
     """Return kind and name of each object of a run, all in the app's namespace, to its uid.
 
     Raises:
         StaysError: The state has an object that no launch creates, or that it does not identify.
     """
-    job = app.variant.job_object
-    found = {(job, app.job_name): app.uid or ""}
-    allowed = {(kind.api_version, kind.kind): kind for kind in (job, *app.variant.companions)}
+    job = app.run.variant.job_object
+    found = {(job, app.run.job_name): app.uid or ""}
+    allowed = {(kind.api_version, kind.kind): kind for kind in (job, *app.run.variant.companions)}
     for item in filter(is_object, checkpoint.resources):
         whole = {**mapping_at(item, "inputs"), **mapping_at(item, "outputs")}
         kind = allowed.get((str(whole.get("apiVersion")), str(whole.get("kind"))))
         name, uid = text_at(whole, "metadata", "name"), text_at(whole, "metadata", "uid")
         if kind is None or name is None or uid is None:
             raise StaysError(f"its stack has {titled(item)}, which no launch of this kind creates, or without a uid")
-        namespace = text_at(whole, "metadata", "namespace") or app.namespace
-        if namespace != app.namespace or (kind == job and found.get((kind, name)) != uid):
+        namespace = text_at(whole, "metadata", "namespace") or app.run.namespace
+        if namespace != app.run.namespace or (kind == job and found.get((kind, name)) != uid):
             one = f"{kind.kind} {namespace}/{name}"
             raise StaysError(f"its stack names {one} with another uid, name or namespace than its outputs")
         found[kind, name] = uid
@@ -368,11 +375,11 @@ def _live(cluster: Cluster, found: _Found) -> list[tuple[Kind, Manifest]]:
     """
     live: list[tuple[Kind, Manifest]] = []
     for (kind, name), uid in found.objects.items():
-        there = cluster.get(kind, found.app.namespace, name)
+        there = cluster.get(kind, found.app.run.namespace, name)
         if there is None:
             continue
-        is_own, is_same = is_of_launch(found.app.launches, there), text_at(there, "metadata", "uid") == uid
-        if is_own and not is_same and kind == found.app.variant.job_object:
+        is_own, is_same = found.app.launched(there), text_at(there, "metadata", "uid") == uid
+        if is_own and not is_same and kind == found.app.run.variant.job_object:
             raise StaysError("it was launched again: its cluster has a later run of it")
         if not (is_own and is_same):
             raise StaysError(f"its cluster has {_named(kind, there)}, which its launch did not create")

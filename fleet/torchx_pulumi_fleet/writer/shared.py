@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
+from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.driver import Driver
 
@@ -16,7 +17,6 @@ from torchx_pulumi_fleet.archive.archiving import LogArchiver
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet, live_id
 from torchx_pulumi_fleet.tracker.observing import ClusterView
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import AppKey, TrackedApp
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
 from torchx_pulumi_fleet.tracker.work_queue import WorkQueue
 from torchx_pulumi_fleet.writer.settings import ControllerSettings, ControllerTiming
@@ -93,7 +93,7 @@ class ControllerParts:
         for words in ("unwritable", "restored", "write", "error"):
             self.reporter.forget(f"{words} {key}")
 
-    def view_of(self, app: TrackedApp) -> ClusterView | None:
+    def view_of(self, app: App) -> ClusterView | None:
         """Return the watched cluster of an app's run: with its job object, else where it was seen or launched."""
         for view in self.views:
             if view.job_object(app) is not None:

@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchx_pulumi.apps.answer import StackChange
+from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.apps.judge import Weight, weight
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.object_fields import number_at
 from torchx_pulumi.model.status import read_state
 from torchx_pulumi.runs.driver import Recorded, Written
 
 from torchx_pulumi_fleet.tracker.live_fleet import live_id
 from torchx_pulumi_fleet.tracker.looking import Sighting, is_behind, is_told, known_of, sighting_of
 from torchx_pulumi_fleet.tracker.observing import WAITS, ClusterView
-from torchx_pulumi_fleet.tracker.stack_apps import AppKey, TrackedApp
 from torchx_pulumi_fleet.writer.shared import ControllerParts
 
 BEHIND_S = 1.0
@@ -37,7 +38,7 @@ LOCKED_S = 600.0
 """Time for which an end waits closely for a lock. A lock that stays longer was probably left by a dead process."""
 
 
-def look_for(shared: ControllerParts, app: TrackedApp, *, to_write: bool) -> Sighting | None:
+def look_for(shared: ControllerParts, app: App, *, to_write: bool) -> Sighting | None:
     """Look at an app in its cluster, and queue it again if the watch may not tell its next change.
 
     Args:
@@ -52,7 +53,7 @@ def look_for(shared: ControllerParts, app: TrackedApp, *, to_write: bool) -> Sig
         ClusterError: A cluster does not answer.
     """
     shown = None if to_write or shared.fleet is None else shared.fleet.find(live_id(app.key))
-    before = known_of(app, shown, app.requested)
+    before = known_of(app, shown, app.answer.requested)
     failure: ClusterError | None = None
     for view in [view for view in shared.views if view.job_object(app) is not None] or shared.views:
         try:
@@ -68,7 +69,7 @@ def look_for(shared: ControllerParts, app: TrackedApp, *, to_write: bool) -> Sig
     return None
 
 
-def _look_later(shared: ControllerParts, app: TrackedApp, view: ClusterView, found: Sighting | None) -> None:
+def _look_later(shared: ControllerParts, app: App, view: ClusterView, found: Sighting | None) -> None:
     watched, unwatched_s = view.job_object(app) is not None, shared.timing.unwatched_s
     if found is None:
         if watched:
@@ -120,10 +121,10 @@ class StackWriter:
         if self._shared.fleet is not None:
             self._shared.fleet.put_seen(key, app.uid, sighting.observed, cluster=sighting.cluster)
         self._say_if_behind(app, sighting.look)
-        observed = sighting.observed or app.observed
+        observed = sighting.observed or app.answer.observed
         if read_state(observed.get("state")) in WAITS and not sighting.look.gone:
             queue.add(key, self._timing.recheck_s, pending=False)
-        if is_told(observed, app.observed):
+        if is_told(observed, app.answer.observed):
             self._settled(app)
         elif writes:
             self._write(app, sighting.look, observed)
@@ -132,16 +133,16 @@ class StackWriter:
 
     def stand_by(self) -> None:
         """Drop the problems of writes: another process has them now."""
-        for backend in {app.backend for app in self._tracked.apps()}:
+        for backend in {app.place.backend for app in self._tracked.apps()}:
             self._reporter.forget(f"writes {backend}")
         for key, work in [*self._shared.work.items()]:
             work.failing_since = None
             self._reporter.forget(f"write {key}")
 
-    def _is_written(self, app: TrackedApp) -> bool:
+    def _is_written(self, app: App) -> bool:
         """Return whether this process writes the stack of an app."""
-        is_wanted = app.by_torchx or self._shared.settings.program_stacks
-        if not (self._shared.leading() and app.uid and is_wanted) or app.backend in self._tracked.only_shown:
+        is_wanted = app.entry is not None or self._shared.settings.program_stacks
+        if not (self._shared.leading() and app.uid and is_wanted) or app.place.backend in self._tracked.only_shown:
             # A launch that is running writes the uid at its end, and the stack is read again then.
             return False
         if app.has_secrets:
@@ -149,15 +150,16 @@ class StackWriter:
             self._reporter.once(f"unwritable {app.key}", words)
         return not app.has_secrets
 
-    def _say_if_behind(self, app: TrackedApp, look: Look) -> None:
-        if look.confirmed and look.status is not None and is_behind(look, app.observed):
+    def _say_if_behind(self, app: App, look: Look) -> None:
+        if look.confirmed and look.status is not None and is_behind(look, app.answer.observed):
+            known = number_at(app.answer.observed, "attempt") or 1
             words = (
-                f"{app.app_id}: attempt {look.status.attempt} in the cluster, {app.observed['attempt']} in stack "
-                f"{app.stack}: the cluster may have been restored from a backup; the stack is written when the run ends"
+                f"{app.app_id}: attempt {look.status.attempt} in the cluster, {known} in stack {app.stack}: the "
+                "cluster may have been restored from a backup; the stack is written when the run ends"
             )
             self._reporter.once(f"restored {app.key}", words)
 
-    def _write(self, app: TrackedApp, look: Look, observed: Mapping[str, Any]) -> None:
+    def _write(self, app: App, look: Look, observed: Mapping[str, Any]) -> None:
         """Write what the stack does not have, now or when it is due."""
         key, has_ended, work = app.key, weight(observed) is not Weight.ACTIVE, self._shared.work_of(app.key)
         since_s = math.inf if work.written_at is None else self._shared.clock() - work.written_at
@@ -183,8 +185,9 @@ class StackWriter:
         if written.answer is not None:
             self._tracked.note_answer(key, written.answer)
         if written.outcome is Recorded.WRITTEN:
-            self._success_at[app.backend] = self._shared.clock()
-            self._reporter.end(f"writes {app.backend}", f"backend {app.backend}: stacks can be written again")
+            backend = app.place.backend
+            self._success_at[backend] = self._shared.clock()
+            self._reporter.end(f"writes {backend}", f"backend {backend}: stacks can be written again")
             for other, known in others() if written.also else ():
                 if known.uid in written.also:
                     self._tracked.note_answer(other.key, written.also[known.uid])
@@ -196,12 +199,12 @@ class StackWriter:
                 self._settled(now)
             elif now is not None:
                 self._shared.queue_of(key).retry(key)
-        elif written.outcome is Recorded.LEFT and self._tracked.is_there(app.backend):
+        elif written.outcome is Recorded.LEFT and self._tracked.is_there(app.place.backend):
             self._left(app)
         else:
             self._deferred(app, has_ended=has_ended)
 
-    def _record(self, app: TrackedApp, look: Look, also: Callable[[], list[StackChange]]) -> Written:
+    def _record(self, app: App, look: Look, also: Callable[[], list[StackChange]]) -> Written:
         outcome, change = "error", StackChange(uid=app.uid or "", look=look)
         try:
             program_stacks = self._shared.settings.program_stacks
@@ -209,14 +212,14 @@ class StackWriter:
             outcome = written.outcome.value
         finally:
             with self._guard:
-                self.outcomes[app.backend, outcome] += 1
+                self.outcomes[app.place.backend, outcome] += 1
         return written
 
-    def _is_quiet(self, app: TrackedApp, *, has_ended: bool) -> bool:
+    def _is_quiet(self, app: App, *, has_ended: bool) -> bool:
         """Return whether no foreign lock was seen for a while. If one was, the app is queued again."""
         if self._is_locked(app):
             # The lock may be of one of our own processes, which has ended since it was seen.
-            self._shared.driver.clear_dead_locks(app.backend, app.place)
+            self._shared.driver.clear_dead_locks(app.place.backend, app.place)
             self._deferred(app, has_ended=has_ended)
             return False
         left_s = self._locked_at[app.place] + self._timing.quiet_s - self._shared.clock()
@@ -226,13 +229,13 @@ class StackWriter:
         del self._locked_at[app.place]
         return True
 
-    def _is_locked(self, app: TrackedApp) -> bool:
+    def _is_locked(self, app: App) -> bool:
         try:
             return self._tracked.is_locked(app)
         except TorchxPulumiError:
             return False
 
-    def _waiting_with(self, app: TrackedApp) -> list[tuple[TrackedApp, StackChange]]:
+    def _waiting_with(self, app: App) -> list[tuple[App, StackChange]]:
         """Return the other apps in the stack of an app that wait to be written, so that one lock serves all."""
         found = []
         for key in self._shared.queue_of(app.key).pending():
@@ -241,18 +244,18 @@ class StackWriter:
                 continue
             with contextlib.suppress(ClusterError):
                 sighting = look_for(self._shared, other, to_write=True)
-                if sighting is not None and not is_told(sighting.observed, other.observed):
+                if sighting is not None and not is_told(sighting.observed, other.answer.observed):
                     found.append((other, StackChange(uid=other.uid or "", look=sighting.look)))
         return found
 
-    def _note_written(self, app: TrackedApp) -> None:
+    def _note_written(self, app: App) -> None:
         now = self._tracked.app(app.key) or app
         self._shared.work_of(app.key).written_at = self._shared.clock()
-        state, reason = now.observed.get("state"), now.observed.get("reason")
+        state, reason = now.answer.observed.get("state"), now.answer.observed.get("reason")
         self._reporter.line(f"{app.app_id}: {state} ({reason}) is in stack {app.stack}")
         self._settled(now)
 
-    def _left(self, app: TrackedApp) -> None:
+    def _left(self, app: App) -> None:
         now, again_s, queue = self._tracked.reread(app), self._timing.left_again_s, self._shared.queue_of(app.key)
         if now is None:
             return
@@ -260,13 +263,13 @@ class StackWriter:
             queue.add(app.key)
             return
         self._reporter.begin(
-            f"writes {app.backend}",
-            f"backend {app.backend}: stack {app.stack} cannot be written: it may not be written, or the "
+            f"writes {app.place.backend}",
+            f"backend {app.place.backend}: stack {app.stack} cannot be written: it may not be written, or the "
             f"checkpoint has a format that only the Pulumi CLI writes; it is tried again every {again_s:g} s",
         )
         queue.add(app.key, again_s, pending=False)
 
-    def _deferred(self, app: TrackedApp, *, has_ended: bool) -> None:
+    def _deferred(self, app: App, *, has_ended: bool) -> None:
         now, work = self._shared.clock(), self._shared.work_of(app.key)
         since = work.failing_since = now if work.failing_since is None else work.failing_since
         longest_s = self._timing.longest_retry_s
@@ -281,12 +284,12 @@ class StackWriter:
             f"stack {app.stack} is not written yet: an update holds its lock, an operation is pending, or the backend "
             "cannot be reached or has no space; it is tried again"
         )
-        if self._success_at.get(app.backend, since - 1) >= since:
+        if self._success_at.get(app.place.backend, since - 1) >= since:
             self._reporter.begin(f"write {app.key}", f"{app.app_id}: {why}")
         else:
-            self._reporter.begin(f"writes {app.backend}", f"backend {app.backend}: {why}")
+            self._reporter.begin(f"writes {app.place.backend}", f"backend {app.place.backend}: {why}")
 
-    def _settled(self, app: TrackedApp) -> None:
+    def _settled(self, app: App) -> None:
         self._shared.queue_of(app.key).succeeded(app.key)
         for view in self._shared.views:
             view.forget(app.uid)

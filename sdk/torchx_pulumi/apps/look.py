@@ -45,8 +45,8 @@ class Remembered:
     """The job object as last seen. None: not seen."""
     whole: Manifest | None = None
     """The job object as last seen without a deletionTimestamp. None: not seen."""
-    pods: Mapping[str, Manifest] = field(default_factory=dict)
-    """Pods that had ended before they got a deletionTimestamp, by name."""
+    pods: Mapping[str, Manifest] | None = field(default_factory=dict)
+    """Pods that had ended before they got a deletionTimestamp, by name. None: pods are not remembered."""
     since: Manifest | None = None
     """The job object when it was first seen to be started again: pods that ended before are of an earlier attempt.
     None: it was not."""
@@ -56,7 +56,7 @@ class Remembered:
         last = self.last if _is_older(found, self.last) else found
         keeps_whole = is_being_deleted(found) or _is_older(found, self.whole)
         after = replace(self, last=last, whole=self.whole if keeps_whole else found)
-        if self.last is None or _requeues(found) <= _requeues(self.last):
+        if self.last is None or self.pods is None or _requeues(found) <= _requeues(self.last):
             return after
         pods = {name: pod for name, pod in self.pods.items() if not _is_older(pod, found)}
         return replace(after, pods=pods, since=found)
@@ -67,10 +67,12 @@ class Remembered:
 
     def with_pods(self, found: Iterable[Manifest]) -> Remembered:
         """Remember pods of different names as seen, as `with_pod`."""
-        changed: dict[str, Manifest | None] = {}
+        before, changed = self.pods, dict[str, Manifest | None]()
+        if before is None:
+            return self
         for pod in found:
             name = text_at(pod, "metadata", "name") or ""
-            known = self.pods.get(name)
+            known = before.get(name)
             if known is not None and (_uid(known) == _uid(pod) or _is_older(pod, known)):
                 # It had ended before.
                 continue
@@ -82,7 +84,7 @@ class Remembered:
         if not changed:
             # A copy for each look would take long for a run with many pods.
             return self
-        pods = {**self.pods, **changed}
+        pods = {**before, **changed}
         return replace(self, pods={name: pod for name, pod in pods.items() if pod is not None})
 
     def with_objects(self, objects: ObservedObjects) -> Remembered:
@@ -231,7 +233,8 @@ def look_at(
     if objects is not None and objects.job_object is not None and owns(run, objects.job_object):
         uid = uid or objects.uid
         known = replace(run, uid=uid)
-        own = objects.pods and tuple(pod for pod in objects.pods if owns(known, pod))
+        pods = () if remembered.pods is None else objects.pods or ()
+        own = tuple(pod for pod in pods if owns(known, pod))
         remembered = remembered.with_objects(replace(objects, pods=own))
     elif objects is not None:
         absent = objects if objects.job_object is None else ObservedObjects(at=objects.at)

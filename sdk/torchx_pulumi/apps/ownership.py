@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.schedulers import Variant
+from torchx_pulumi.schedulers import Variant, find_backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +48,15 @@ class Run:
         """Return the kind of the job object, for example `Job`."""
         return self.variant.job_object.kind
 
+    @property
+    def app_id(self) -> str:
+        """Return `namespace:job_name`."""
+        return f"{self.namespace}:{self.job_name}"
 
-def run_of_entry(entry: RunEntry, variant: Variant) -> Run:
-    """Return the run of an entry, which was launched with a variant."""
-    return Run(
-        namespace=entry.namespace,
-        job_name=entry.job_name,
-        variant=variant,
-        uid=entry.uid,
-        launches=frozenset(filter(None, (entry.launch,))),
-        hash=entry.run or None,
-        expected=entry.made_pods,
-    )
+    @property
+    def pod_selector(self) -> dict[str, str]:
+        """Return the labels of its pods."""
+        return find_backend(self.variant.scheduler).pod_selector(self.job_name)
 
 
 def run_of_record(record: RunRecord, variant: Variant, launches: Iterable[str]) -> Run:

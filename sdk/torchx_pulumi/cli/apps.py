@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, TorchxPulumiError, invalid_arguments
-from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.runs.handle import DEFAULT_SESSION, Handle, handle_forms, handle_of, read_handle
 from torchx_pulumi.schedulers.registry import scheduler_names
@@ -263,21 +262,24 @@ def read_app(text: str, find: Callable[[str, str], RunEntry | None]) -> Handle:
 
 def _in_stacks(name: str) -> list[str]:
     """Return the handles of the apps in the stacks of a name: those of the local index, and of the backend in force."""
+    from torchx_pulumi.apps.app import read_apps
+    from torchx_pulumi.outputs.building import app_handle
     from torchx_pulumi.runs.index import RunIndex
     from torchx_pulumi.stack_state.backend import choose_backend
     from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, checkpoint_text, parse_components
     from torchx_pulumi.stack_state.stacks import StackName, open_stacks
 
     found = [handle_of(one) for one in RunIndex().all() if one.has_stack and name in StackName.of(one.place).names]
-    stacks = open_stacks(choose_backend())
+    backend = choose_backend()
+    stacks = open_stacks(backend)
     for stack in stacks.versions():
         if name in stack.names:
             try:
-                resources = parse_components(stacks.read(stack) or checkpoint_text("")).resources
+                checkpoint = parse_components(stacks.read(stack) or checkpoint_text(""))
             except UnreadableStateError as error:
                 raise DeployError(f"stack {stack} cannot be read: {error}") from error
-            present = (one for one in resources if not one.get("delete"))
-            found += [handle for one in present if (handle := text_at(one, "outputs", "app_handle"))]
+            runs = (app.run for app in read_apps(checkpoint, stack.at(backend)))
+            found += [app_handle(run.variant.scheduler, run.namespace, run.job_name) for run in runs]
     # The session of a handle is not part of the app.
     return [*{handle.partition("://")[0] + handle.rpartition("/")[2]: handle for handle in reversed(found)}.values()]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from torchx_pulumi.model.cluster_identity import ClusterIdentity, write_identity
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, write_identity
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.requested import Requested
@@ -178,6 +178,12 @@ class RunEntry:
     def job_name(self) -> str:
         """Return the name of the job object."""
         return self.app_id.partition(":")[2]
+
+    def match(self, present: ClusterIdentity) -> Match:
+        """Return whether a cluster is the one of the launch, from what is known of the cluster alone."""
+        if self.cluster_identity is not None:
+            return compare(self.cluster_identity, present)
+        return Match.SAME if self.cluster in ("", *present.keys) else Match.UNDECIDED
 
 
 def write_entry(entry: RunEntry) -> dict[str, Any]:

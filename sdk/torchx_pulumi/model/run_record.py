@@ -5,6 +5,8 @@ Data and its codec, without secrets: digests of fields, never their values.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -62,6 +64,12 @@ class RunRecord:
     provider: str | None = None
     """URN of the Kubernetes provider that the program chose for its objects; not part of the run's identity. None: that
     of the component, or the default one."""
+
+
+def json_digest(value: object) -> str:
+    """Return 12 hex digits of a JSON value in its canonical form (`identity_fields.canonical`)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def are_first_replicas(found: Sequence[Any]) -> bool:

@@ -179,6 +179,11 @@ def job_name(app_name: str, *identity: str, tail: int = 0) -> str:
     return f"{stem[:room].rstrip('-')}-{short_hash(app_name, *identity)}"
 
 
+def owner_digest(organization: str, project: str, stack: str, urn: str) -> str:
+    """Return the label value by which a stack knows the objects that a component of it created, 32 hex digits."""
+    return hashlib.sha256("\n".join((organization, project, stack, urn)).encode()).hexdigest()[:32]
+
+
 def label_value(text: str) -> str:
     """Return a valid label value for a text. A valid one is returned unchanged.
 

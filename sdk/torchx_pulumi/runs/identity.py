@@ -9,15 +9,13 @@ defaults are in `identity_fields`, the hash of a run is in `run_hash`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import Options
-from torchx_pulumi.model.run_record import IDENTITY_VERSION
+from torchx_pulumi.model.run_record import IDENTITY_VERSION, json_digest
 from torchx_pulumi.planning.checks.values import is_number
 from torchx_pulumi.runs.identity_fields import canonical, in_order, set_fields
 
@@ -58,8 +56,7 @@ def digest(value: object, version: int = IDENTITY_VERSION) -> str:
     >>> digest(2) == digest(2.0), digest(("a",)) == digest(["a"])
     (True, True)
     """
-    text = json.dumps(canonical(value, version), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return json_digest(canonical(value, version))
 
 
 def field_digests(
@@ -100,11 +97,6 @@ def machine_fields(spec: JobSpec) -> set[str]:
         values = {"image": role.image, **{f"env[{name}]": value for name, value in role.env.items()}}
         found |= {f"{where}.{path}" for path, value in spec.machine_values.items() if values.get(path) == value}
     return found
-
-
-def owner_digest(organization: str, project: str, stack: str, urn: str) -> str:
-    """Return the label value by which a stack knows the objects that it created, 32 hex digits."""
-    return hashlib.sha256("\n".join((organization, project, stack, urn)).encode()).hexdigest()[:32]
 
 
 def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.runs.observation import Noted, read_noted, write_noted
-from torchx_pulumi.runs.whereabouts import describe_access, match_identity
+from torchx_pulumi.runs.whereabouts import describe_access
 from torchx_pulumi.stack_state.backend import state_folder
 from torchx_pulumi.storage.files import file_errors, names_in, path_exists, read_json, remove_file, write_json
 from torchx_pulumi.storage.owners import locked
@@ -289,6 +289,6 @@ class RunIndex:
 
 
 def _in_cluster(entries: list[RunEntry], cluster: ClusterIdentity) -> RunEntry | None:
-    here = [entry for entry in entries if match_identity(entry, cluster) is Match.SAME]
+    here = [entry for entry in entries if entry.match(cluster) is Match.SAME]
     # An app that was launched again since the uid of the cluster can be read has the preferred key.
     return next((entry for entry in here if entry.cluster == cluster.key), here[0] if here else None)

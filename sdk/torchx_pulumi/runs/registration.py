@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, Stage, write_entry
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, write_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
@@ -21,6 +22,7 @@ from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord, write_record
+from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.building import (
     MAX_REPLICAS_LISTED,
     app_handle,
@@ -30,10 +32,12 @@ from torchx_pulumi.outputs.building import (
     flatten,
 )
 from torchx_pulumi.outputs.types import Declared
+from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, replicas_of, variant_of
+from torchx_pulumi.storage.owners import this_process
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 
@@ -56,7 +60,7 @@ class LaunchState:
     name: str
     """Name of the component."""
     owner: str
-    """Value of the label by which objects are known as the component's (`identity.owner_digest`)."""
+    """Value of the label by which objects are known as the component's (`names.owner_digest`)."""
     at: datetime
     """When the launch was decided."""
     job_name: str | None = None
@@ -126,6 +130,58 @@ class Registration:
         if self.entry is None:
             raise AssertionError(f"job {self.state.name!r} was launched by a program; it has no entry")
         return self.entry
+
+    def with_entry(
+        self,
+        app_id: str,
+        place: StackRef,
+        *,
+        app: Mapping[str, Any],
+        session: str,
+        options: Mapping[str, Any],
+        chosen: Mapping[str, Any],
+        ambient: tuple[str | None, str | None],
+    ) -> Registration:
+        """Return the registration with the entry of its app, whose launch this process begins.
+
+        Args:
+            app_id: Its id: the job object has that name, which the caller may have changed.
+            place: Its stack.
+            app: The AppDef as given, as plain JSON values.
+            session: TorchX session.
+            options: Run options of the scheduler that are in force.
+            chosen: Other run options: those of access, link and logs are noted.
+            ambient: Path of the ambient kubeconfig and its context, as `whereabouts.ambient` returns them.
+        """
+        state, fields, scheduler = self.state, self.entry_fields(), self.plan.options.scheduler
+        (namespace, _, name), link = app_id.partition(":"), chosen.get("ui_url")
+        entry = RunEntry(
+            app_id=app_id,
+            scheduler=scheduler,
+            place=place,
+            cluster="" if state.cluster is None else state.cluster.key,
+            cluster_identity=state.cluster,
+            kubeconfig=absolute_kubeconfig(chosen.get("kubeconfig")),
+            kube_context=chosen.get("kube_context"),
+            session=session,
+            user=state.user or "",
+            name=state.name,
+            app=app,
+            declared=self.declared,
+            launch=state.owner,
+            launched_at=format_time(state.at),
+            stage=Stage.LAUNCHING,
+            owner=this_process(),
+            ui_url=fill_ui_url(link, namespace=namespace, name=name, scheduler=scheduler, queue=fields["queue"])
+            if link
+            else None,
+            options={key: value for key, value in options.items() if value is not None},
+            log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
+            ambient_kubeconfig=ambient[0],
+            ambient_context=ambient[1],
+            **fields,
+        )
+        return replace(self, entry=entry)
 
     @property
     def declared(self) -> Declared:

@@ -9,39 +9,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchx_pulumi.apps.ownership import Run, is_of_launch, owns, run_of_entry
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kubeconfig import find_access, is_contents, locations, read_files
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, mismatch_words
+from torchx_pulumi.model.cluster_identity import Match, mismatch_words
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.runs.variants import find_variant
 
 UNDECIDED_CLUSTER = "UndecidedCluster"
 """`reason` of the error about a cluster that may not be that of the launch. Reading is allowed there."""
 
 Connect = Callable[[str | None, str | None], Cluster]
 """Kubeconfig and context (None: the ambient ones) to a cluster, without a request."""
-
-
-def run_of(entry: RunEntry) -> Run:
-    """Return the run of an entry.
-
-    Raises:
-        DeployError: This release does not have its scheduler or its variant.
-    """
-    return run_of_entry(entry, find_variant(entry.scheduler, entry.choice))
-
-
-def is_ours(entry: RunEntry, job_object: Manifest) -> bool:
-    """Return whether an object is the launched one, not another of its name; errors as of `run_of`."""
-    return owns(run_of(entry), job_object)
-
-
-def is_of_stack(entry: RunEntry, job_object: Manifest) -> bool:
-    """Return whether the app's stack made an object: in the run that is known here, or in another one."""
-    return is_of_launch((entry.launch,), job_object)
 
 
 def match_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> Match:
@@ -56,16 +36,9 @@ def match_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None
     Raises:
         ClusterError: The cluster does not answer.
     """
-    if job_object is not None and is_ours(entry, job_object):
+    if job_object is not None and App.of(entry).owns(job_object):
         return Match.SAME
-    return match_identity(entry, cluster.identify())
-
-
-def match_identity(entry: RunEntry, present: ClusterIdentity) -> Match:
-    """Return whether an app was launched in a cluster, from what is known of the cluster alone."""
-    if entry.cluster_identity is not None:
-        return compare(entry.cluster_identity, present)
-    return Match.SAME if entry.cluster in ("", *present.keys) else Match.UNDECIDED
+    return entry.match(cluster.identify())
 
 
 def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> None:
@@ -94,8 +67,7 @@ def read_job_object(entry: RunEntry, cluster: Cluster) -> Manifest | None:
         ClusterError: The cluster does not answer, or the user may not read it.
         DeployError: This release does not have the scheduler or the variant of the app.
     """
-    variant = find_variant(entry.scheduler, entry.choice)
-    return cluster.get(variant.job_object, entry.namespace, entry.job_name)
+    return cluster.get(App.of(entry).run.variant.job_object, entry.namespace, entry.job_name)
 
 
 def check_before_change(entry: RunEntry, cluster: Cluster) -> None:

@@ -98,7 +98,13 @@ class Checkpoint:
     """The state of a stack as the engine last wrote it."""
 
     def __init__(
-        self, latest: Mapping[str, Any] | None, *, whole: Mapping[str, Any] | None = None, outdated: bool = False
+        self,
+        latest: Mapping[str, Any] | None,
+        *,
+        whole: Mapping[str, Any] | None = None,
+        outdated: bool = False,
+        text: str = "",
+        lacks_objects: bool = False,
     ) -> None:
         """Take a deployment.
 
@@ -106,6 +112,8 @@ class Checkpoint:
             latest: The deployment. None: the stack has no resources yet.
             whole: The JSON value that contains it, if known.
             outdated: The last state was cut off, for example by a full disk, and this is the state before it.
+            text: Its text. Empty: not known.
+            lacks_objects: The deployment has no Kubernetes objects; they are in the text.
         """
         latest = latest or {}
         self.resources: Sequence[Resource] = latest.get("resources") or []
@@ -122,10 +130,13 @@ class Checkpoint:
         self.whole = whole or {}
         self.version: object = self.whole.get("version")
         self.outdated = outdated
+        self.may_have_secrets = not text or SECRET in text
+        self._text_with_objects = text if lacks_objects else ""
 
     def objects(self) -> Iterator[Resource]:
         """Yield the Kubernetes objects in the state, also those of pending operations."""
-        yield from (item for item in self._resources_and_pending() if is_object(item))
+        whole = parse_checkpoint(self._text_with_objects) if self._text_with_objects else self
+        yield from (item for item in whole._resources_and_pending() if is_object(item))
 
     def others(self) -> Iterator[Resource]:
         """Yield the resources of the user's own program, also those of pending operations.
@@ -183,7 +194,7 @@ def parse_checkpoint(text: str, *, outdated: bool = False) -> Checkpoint:
     latest = holder.get("latest") if isinstance(holder, Mapping) else whole.get("deployment")
     if latest is not None and not isinstance(latest, Mapping):
         raise UnreadableStateError(f"the deployment in its checkpoint is {type(latest).__name__}, must be an object")
-    return Checkpoint(latest, whole=whole, outdated=outdated)
+    return Checkpoint(latest, whole=whole, outdated=outdated, text=text)
 
 
 def _place_of(resource: Resource) -> tuple[object, object, object, object]:
@@ -213,8 +224,8 @@ def _is_own(resource: Resource) -> bool:
 def parse_components(text: str) -> Checkpoint:
     """Parse a checkpoint without its Kubernetes objects, which are most of it and take most of the time.
 
-    All is parsed of a text in which they are not told apart by their indentation, as the engine has it, and of one with
-    pending operations.
+    They are parsed when they are asked for. All is parsed at once of a text in which they are not told apart by their
+    indentation, as the engine has it, and of one with pending operations.
 
     Raises:
         UnreadableStateError: The text is not a checkpoint.
@@ -235,7 +246,7 @@ def parse_components(text: str) -> Checkpoint:
             at = text.find(_URN, end)
     except (ValueError, RecursionError):
         return parse_checkpoint(text)
-    return Checkpoint({"resources": resources})
+    return Checkpoint({"resources": resources}, text=text, lacks_objects=True)
 
 
 def _is_urn_of_object(urn: str) -> bool:

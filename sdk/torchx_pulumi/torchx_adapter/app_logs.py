@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs import LogClock, LogQuery
 from torchx_pulumi.logs.archives import ArchivedAttempt, ArchivedJob, LogArchive, open_log_archive
@@ -22,10 +23,8 @@ from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import Reason
-from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.waiting import progress_line
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
-from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup
@@ -99,7 +98,7 @@ class AppLogs:
         if entry is None or run is not None:
             why = f"app {app_id} is not known any more" if entry is None else f"run {job.uid}"
             return _ArchivedLog(kept=kept, clock=clock, why=why, entry=entry).read(query, attempt)
-        labels = find_backend(entry.scheduler).pod_selector(entry.job_name)
+        labels = App.of(entry).run.pod_selector
         query = replace(query, pod=_pod_of(entry, role, replica), follow=follow, app_labels=labels)
         log = _AppLog(
             kept=kept,
@@ -206,7 +205,7 @@ class _AppLog(_ArchivedLog):
         Raises:
             ClusterError: It cannot be read, and is not known without.
         """
-        if find_variant(self.entry.scheduler, self.entry.choice).fixed_pod_names:
+        if App.of(self.entry).run.variant.fixed_pod_names:
             return query.pod
         kept = self.kept
         return _observed_pod(self.entry, kept.role, kept.replica, self.observation, self.clock, follow=query.follow)

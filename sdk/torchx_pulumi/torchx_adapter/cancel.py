@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.apps.look import Look, read_objects
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
@@ -23,8 +24,8 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.model.status import JobState, read_state
 from torchx_pulumi.runs.lease import claim
-from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours, run_of
-from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
+from torchx_pulumi.runs.whereabouts import check_cluster
+from torchx_pulumi.schedulers import ObservedObjects, Variant
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.torchx_adapter.context import current_user
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
@@ -93,7 +94,7 @@ class Order:
         if variant.control is None:
             text = f"was cancelled by deleting its {variant.job_object.kind}, which cannot be resumed; launch it again"
             raise invalid_job(self.app_id, [Problem("app_id", text)])
-        if seen.job_object is None or not is_ours(entry, seen.job_object):
+        if seen.job_object is None or not App.of(entry).owns(seen.job_object):
             text = "has no job in the cluster any more; launch it again"
             raise invalid_job(self.app_id, [Problem("app_id", text)])
         look = look_at_app(self.lookup.context, entry, seen)
@@ -173,9 +174,9 @@ class Order:
         if entry is None:
             return None
         cluster, variant, seen = self._read(entry)
-        if seen.job_object is not None and is_ours(entry, seen.job_object):
+        if seen.job_object is not None and App.of(entry).owns(seen.job_object):
             return entry, cluster, variant, seen
-        if is_shared(entry) or (seen.job_object is not None and is_of_stack(entry, seen.job_object)):
+        if is_shared(entry) or (seen.job_object is not None and App.of(entry).launched(seen.job_object)):
             now = self.lookup.reread(entry)
             if now is None:
                 return None
@@ -185,7 +186,7 @@ class Order:
         return entry, cluster, variant, seen
 
     def _read(self, entry: RunEntry) -> tuple[Cluster, Variant, ObservedObjects]:
-        cluster, run = self.lookup.context.cluster_of(entry), run_of(entry)
+        cluster, run = self.lookup.context.cluster_of(entry), App.of(entry).run
         return cluster, run.variant, read_objects(run, cluster)
 
     @contextmanager
@@ -220,7 +221,7 @@ def _pods_of(cluster: Cluster, entry: RunEntry) -> Sequence[Manifest]:
     Raises:
         ClusterError: They may neither be listed nor be read, or the cluster cannot be reached.
     """
-    selector = find_backend(entry.scheduler).pod_selector(entry.job_name)
+    selector = App.of(entry).run.pod_selector
     pods: Sequence[Manifest] | None = list_pods(cluster, entry.namespace, selector)
     if pods is None:
         pods = get_pods(cluster, entry.namespace, [name for role in entry.pods.values() for name in role])

@@ -11,7 +11,6 @@ from typing import Any
 from torchx_pulumi.inputs.json_values import write_value
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import (
@@ -27,10 +26,8 @@ from torchx_pulumi.model.job_spec import OVERLAY_KEY
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobStatus
-from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.building import build_observed
-from torchx_pulumi.outputs.ui_url import fill_ui_url
-from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.planning.names import owner_digest
 from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.registration import LaunchState, Registration, prepare, with_image_digests
 from torchx_pulumi.runs.waiting import wait_until
@@ -133,50 +130,28 @@ def prepare_app(
     namespace = str(objects[0]["metadata"].get("namespace") or plan.namespace)
     place = choose_place(chosen, stack_name(namespace, name, scheduler, identity.key))
     urn = f"urn:pulumi:{place.stack}::{place.project}::{component_type(scheduler)}::{plan.spec.name}"
-    user = current_user()
     state = LaunchState(
         name=plan.spec.name,
         owner=owner_digest(place.organization, place.project, place.stack, urn),
         at=context.now(),
         job_name=plan.job_name,
         cluster=identity,
-        user=user,
+        user=current_user(),
         plan=plan,
     )
-    registration = prepare(plan.spec, plan.options, state)
-    fields, link = registration.entry_fields(), chosen.get("ui_url")
     # Options that were left open are recorded as they were rendered.
     found = {key: getattr(plan.options, key) for key in backend_of(plan.options).discovered if key in chosen_plan}
     in_force = {**chosen_plan, **{key: getattr(value, "value", value) for key, value in found.items()}}
     named = chosen.get("kubeconfig"), chosen.get("kube_context")
-    ambient_kubeconfig, ambient_context = (None, None) if context.client is not None else ambient(*named)
-    entry = RunEntry(
-        app_id=f"{namespace}:{name}",
-        scheduler=scheduler,
-        place=place,
-        cluster=identity.key,
-        cluster_identity=identity,
-        kubeconfig=absolute_kubeconfig(chosen.get("kubeconfig")),
-        kube_context=chosen.get("kube_context"),
-        session=session,
-        user=user,
-        name=state.name,
+    return replace(prepare(plan.spec, plan.options, state), given=objects).with_entry(
+        f"{namespace}:{name}",
+        place,
         app=app,
-        declared=registration.declared,
-        launch=state.owner,
-        launched_at=format_time(state.at),
-        stage=Stage.LAUNCHING,
-        owner=this_process(),
-        ui_url=fill_ui_url(link, namespace=namespace, name=name, scheduler=scheduler, queue=fields["queue"])
-        if link
-        else None,
-        options={key: value for key, value in in_force.items() if value is not None},
-        log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
-        ambient_kubeconfig=ambient_kubeconfig,
-        ambient_context=ambient_context,
-        **fields,
+        session=session,
+        options=in_force,
+        chosen=chosen,
+        ambient=(None, None) if context.client is not None else ambient(*named),
     )
-    return replace(registration, given=objects, entry=entry)
 
 
 def _decide(

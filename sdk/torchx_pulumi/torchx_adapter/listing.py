@@ -11,6 +11,7 @@ from typing import Any
 
 from torchx.schedulers.api import ListAppResponse
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.apps.judge import Weight, judge, may_depend_on_request, weight
 from torchx_pulumi.apps.look import look_at
 from torchx_pulumi.apps.ownership import Run, is_job_object, owns, run_of_object
@@ -23,14 +24,13 @@ from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, read_state
-from torchx_pulumi.runs.variants import find_variant
-from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours, match_cluster
+from torchx_pulumi.runs.whereabouts import match_cluster
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import last_seen, look_at_app, observe_app
+from torchx_pulumi.torchx_adapter.observe import look_at_app, observe_app
 from torchx_pulumi.torchx_adapter.responses import app_state
 
 logger = logging.getLogger(__name__)
@@ -171,9 +171,7 @@ def _list_cluster(
     if isinstance(cluster, ClusterError):
         raise cluster
     context, scheduler = lookup.context, lookup.scheduler
-    known = {
-        (find_variant(scheduler, entry.choice).job_object, entry.namespace, entry.job_name): entry for entry in entries
-    }
+    known = {(App.of(entry).run.variant.job_object, entry.namespace, entry.job_name): entry for entry in entries}
     others = frozenset({cluster.namespace, *(entry.namespace for entry in entries)})
     listing = ClusterListing(cluster=cluster, namespace=list_filter.namespace, others=others)
     job_objects = _job_objects(listing, scheduler, {kind for kind, _, _ in known}, list_filter)
@@ -186,12 +184,12 @@ def _list_cluster(
         app_id, uid = f"{metadata.get('namespace')}:{metadata['name']}", str(metadata.get("uid") or "")
         entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
         # An app that a colleague launched again has another uid than is known here, and is the same app.
-        if entry is not None and is_ours(entry, job_object):
+        if entry is not None and App.of(entry).owns(job_object):
             del known[kind, entry.namespace, entry.job_name]
             rows.append((app_id, entry.name, uid, partial(_noted_state, context, entry, seen)))
         elif (
             entry is not None
-            and is_of_stack(entry, job_object)
+            and App.of(entry).launched(job_object)
             and match_cluster(entry, cluster, job_object) is Match.SAME
         ):
             # It is of a later run of the app, in the cluster of the launch.
@@ -200,12 +198,16 @@ def _list_cluster(
             rows.append((app_id, entry.name, uid, partial(_others_state, lookup, kind, seen, find)))
         elif entry is None and list_filter.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
-            find = partial(lookup.find_in_backend, app_id, partial(is_ours, job_object=job_object))
+            find = partial(lookup.find_in_backend, app_id, partial(_is_of, job_object))
             rows.append((app_id, name, uid, partial(_others_state, lookup, kind, seen, find)))
     for entry in known.values():
         state = _last_state if entry.namespace in listing.refused else _unlisted_state
         rows.append((entry.app_id, entry.name, entry.uid or "", partial(state, context, entry)))
     return _with_states(rows)
+
+
+def _is_of(job_object: Manifest, entry: RunEntry) -> bool:
+    return App.of(entry).owns(job_object)
 
 
 def _with_states(rows: Sequence[_Row]) -> list[tuple[str, str, str, JobState]]:
@@ -285,7 +287,7 @@ def _others_state(
     except TorchxPulumiError as error:
         logger.warning("what was requested of %s is not known: %s", text_at(seen.job_object, "metadata", "name"), error)
         entry = None
-    if entry is not None and is_ours(entry, seen.job_object or {}):
+    if entry is not None and _is_of(seen.job_object or {}, entry):
         return _noted_state(lookup.context, entry, seen)
     return read_state((judge(look, None, None) or {}).get("state"))
 
@@ -334,4 +336,5 @@ def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
 
 
 def _last_state(context: AdapterContext, entry: RunEntry) -> JobState:
-    return read_state((last_seen(context, entry) or {}).get("state"))
+    """Return the state in which an app was last seen, here or by others."""
+    return read_state((context.records.note(entry, look_at_app(context, entry, None)) or {}).get("state"))

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torchx_pulumi.apps.app import App, read_apps
 from torchx_pulumi.apps.ownership import is_job_object, owns, run_of_object
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import ProgramStack, RunEntry, Stage, UnknownStack
@@ -22,10 +23,10 @@ from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
-from torchx_pulumi.runs.whereabouts import is_ours, match_identity, read_job_object
+from torchx_pulumi.runs.whereabouts import read_job_object
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.stack_state.backend import backend_folder, choose_backend, own_backend, stack_name
-from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, parse_components, runs_in
+from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, parse_components
 from torchx_pulumi.stack_state.cli import choose_place
 from torchx_pulumi.stack_state.stacks import StackName, open_stacks
 from torchx_pulumi.storage.owners import Life, describe_owner, life_of
@@ -279,7 +280,7 @@ class AppLookup:
                 if found is None or (found.app_id, found.scheduler) != (app_id, self.scheduler):
                     continue
                 # Not an app in another cluster than the one in force.
-                if match_identity(found, cluster) is not Match.DIFFERENT:
+                if found.match(cluster) is not Match.DIFFERENT:
                     return replace(found, place=replace(found.place, secrets_provider=chosen.secrets_provider))
         return None
 
@@ -292,7 +293,8 @@ class AppLookup:
         def has_run(name: StackName) -> bool:
             try:
                 text = stacks.read(name) or ""
-                return bool(uid) and uid in text and bool(runs_in(parse_components(text), uid))
+                apps = read_apps(parse_components(text), name.at(backend)) if uid and uid in text else ()
+                return any(app.uid == uid for app in apps)
             except (DeployError, UnreadableStateError) as error:
                 logger.debug("stack %s is not searched for app %s: %s", name, entry.app_id, error)
                 return False
@@ -316,7 +318,7 @@ class AppLookup:
             job_object = read_job_object(entry, self.context.chosen_cluster())
         except ClusterError:
             return False
-        return job_object is not None and entry.uid is not None and is_ours(entry, job_object)
+        return job_object is not None and entry.uid is not None and App.of(entry).owns(job_object)
 
 
 def _entry_of_objects(cluster: str, variant: Variant, seen: ObservedObjects, options: Mapping[str, Any]) -> RunEntry:

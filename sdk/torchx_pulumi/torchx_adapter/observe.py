@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.apps.look import Look, Remembered, look_at, read_objects
 from torchx_pulumi.kube import Cluster, PodReader
 from torchx_pulumi.kube.kinds import Kind
@@ -17,7 +18,7 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.observation import status_of
-from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, is_of_stack, read_job_object, run_of
+from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, read_job_object
 from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.messages import MESSAGES
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -32,14 +33,17 @@ class AppSnapshot:
     """One observation of an app."""
 
     status: JobStatus
-    seen: ObservedObjects = dataclasses.field(default_factory=ObservedObjects)
-    """Its live objects. Empty: the status is from the record."""
+    look: Look
+    """What was read of it."""
     error: ClusterError | None = None
     """Why the present state is not known. None: the status was read from the cluster."""
     relaunched: bool = False
     """The cluster has an object of the app, with another uid than is known here."""
-    remembered: Remembered = dataclasses.field(default_factory=Remembered)
-    """Its objects before they were deleted, for the next look."""
+
+    @property
+    def seen(self) -> ObservedObjects:
+        """Return its live objects. Empty: the status is from the record."""
+        return self.look.objects or ObservedObjects()
 
     @property
     def present(self) -> bool:
@@ -64,21 +68,21 @@ def observe_app(
     Raises:
         ClusterError: The kubeconfig leads to another cluster than the one of the launch.
     """
-    run, remembered = run_of(entry), remembered or Remembered()
+    app = App.of(entry)
     try:
         cluster = context.cluster_of(entry)
-        seen = read_objects(run, through(cluster, run.variant.job_object))
+        seen = read_objects(app.run, through(cluster, app.run.variant.job_object))
         check_cluster(entry, cluster, seen.job_object)
     except ClusterError as error:
         if error.reason == DIFFERENT_CLUSTER:
             raise
-        status = _unreachable_status(context, entry, last_seen(context, entry), error)
-        return AppSnapshot(status=status, error=error, remembered=remembered)
+        look = look_at_app(context, entry, None, remembered)
+        status = _unreachable_status(context, entry, context.records.note(entry, look), error)
+        return AppSnapshot(status=status, look=look, error=error)
     look = look_at_app(context, entry, seen, remembered)
-    relaunched = look.gone and seen.job_object is not None and is_of_stack(entry, seen.job_object)
+    relaunched = look.gone and seen.job_object is not None and app.launched(seen.job_object)
     status = shown(look, context.records.note(entry, look)) or UNSEEN
-    seen = look.objects or ObservedObjects()
-    return AppSnapshot(status=status, seen=seen, relaunched=relaunched, remembered=look.remembered)
+    return AppSnapshot(status=status, look=look, relaunched=relaunched)
 
 
 UNSEEN = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_OBSERVED, message=MESSAGES[Reason.NOT_OBSERVED])
@@ -101,7 +105,7 @@ def look_at_app(
             logger.debug("whether the stack of %s is locked is not known: %s", entry.app_id, error)
             return False
 
-    return look_at(run_of(entry), objects, context.now(), remembered=remembered).asking_if_changing(changing)
+    return look_at(App.of(entry).run, objects, context.now(), remembered=remembered).asking_if_changing(changing)
 
 
 def shown(look: Look, observed: Mapping[str, Any] | None) -> JobStatus | None:
@@ -112,11 +116,6 @@ def shown(look: Look, observed: Mapping[str, Any] | None) -> JobStatus | None:
     if seen is None or (seen.state, seen.attempt) != (status.state, status.attempt) or look.by_absence(seen):
         return status
     return dataclasses.replace(status, roles=seen.roles)
-
-
-def last_seen(context: AdapterContext, entry: RunEntry) -> Mapping[str, Any] | None:
-    """Return how an app stood when it was last seen, here or by others. None: it was never seen."""
-    return context.records.note(entry, look_at_app(context, entry, None))
 
 
 def read_with_warning(entry: RunEntry, cluster: Cluster) -> Manifest | None:

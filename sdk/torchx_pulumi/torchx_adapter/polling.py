@@ -151,7 +151,7 @@ class SharedObservation:
             self._reader = None
         try:
             self._snapshot = observe_app(self._context, entry, self._read_through, self._remembered)
-            self._remembered = self._snapshot.remembered
+            self._remembered = self._snapshot.look.remembered
         except ClusterError as error:
             self._snapshot = error
         if not self._waits:

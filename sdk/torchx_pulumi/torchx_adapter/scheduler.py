@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from torchx.schedulers.api import Scheduler, Stream
 from torchx.specs import AppDryRunInfo
 from torchx.workspace.api import WorkspaceMixin
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.logs.archive_marks import find_no_writer
 from torchx_pulumi.model.app_entry import RunEntry, Stage
@@ -19,7 +21,6 @@ from torchx_pulumi.model.errors import ClusterError, InvalidJobError, Problem, T
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.handle import delete_command
-from torchx_pulumi.runs.whereabouts import is_ours
 from torchx_pulumi.stack_state.backend import know_backend
 from torchx_pulumi.storage.owners import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
@@ -220,7 +221,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         if entry is None:
             return None
         job_object = read_with_warning(entry, self._context.cluster_of(entry))
-        if job_object is None or not is_ours(entry, job_object):
+        if job_object is None or not App.of(entry).owns(job_object):
             return None
         info = AppDryRunInfo(PulumiJob(images_to_push={}, resource=job_object), repr)
         compat.set_app(info, read_app_json(entry.app), {"namespace": entry.namespace, **entry.options})
@@ -327,7 +328,8 @@ def _in_progress(entry: RunEntry, snapshot: AppSnapshot) -> AppSnapshot:
         # A wait for an owner that gives no sign of life ends as one for a cluster that does not answer.
         error = error or ClusterError(message, retryable=True)
     state = JobState.SUBMITTED if entry.stage is Stage.LAUNCHING else snapshot.status.state
-    return AppSnapshot(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=message), error=error)
+    status = JobStatus(state=state, reason=Reason.SUBMITTED, message=message)
+    return replace(snapshot, status=status, error=error)
 
 
 def _no_dry_run() -> InvalidJobError:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchx_pulumi.apps.answer import Answer, StackChange
+from torchx_pulumi.apps.app import read_apps
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
@@ -19,7 +20,7 @@ from torchx_pulumi.runs.driver import Recorded, Still, Written
 from torchx_pulumi.runs.registration import Registration, plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend, open_store, state_folder
-from torchx_pulumi.stack_state.checkpoint import DAMAGED, checkpoint_text, output_in, parse_components, runs_in
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, checkpoint_text, output_in, parse_components
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, clear_dead_locks
 from torchx_pulumi.stack_state.stacks import FolderStack, StackName, StoredStacks, check_there, list_stacks
 from torchx_pulumi.storage.owners import CheckOwner, unowned
@@ -153,15 +154,18 @@ class AutomationDriver:
             store = self._store(place.backend)
             text = None if store is None else StoredStacks(backend, store).read(StackName.of(place))
             checkpoint = parse_components(checkpoint_text("") if text is None else text)
-            runs = runs_in(checkpoint, entry.uid or "") if entry.of_program else ()
-            output = next(iter(runs), None) if entry.of_program else output_in(checkpoint)
+            if entry.of_program:
+                # A program may export nothing of it.
+                apps = (app for app in read_apps(checkpoint, place) if app.uid == entry.uid)
+                answer = next((app.answer for app in apps), Answer())
+            else:
+                answer = Answer.of(output_in(checkpoint) or {})
         except DAMAGED as error:
             raise DeployError(f"stack {place.project}/{place.stack} in {backend} cannot be read: {error}") from error
         except (OSError, DeployError) as error:
             self._failed_at[backend] = time.monotonic()
             self._drop_store(place.backend)
             raise DeployError(f"the Pulumi backend {backend} cannot be read: {error}", retryable=True) from error
-        answer = Answer.of(output or {})
         return answer if answer.observed else None
 
     def locks(self, entry: RunEntry) -> Sequence[str]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.apps.ownership import Run, is_of_launch, owns
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
@@ -21,9 +22,6 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.runs.deletion import DeletionNotes
-from torchx_pulumi.runs.variants import find_variant
-from torchx_pulumi.runs.whereabouts import run_of
-from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object, titled
 from torchx_pulumi.storage.owners import CheckOwner, unowned
@@ -59,7 +57,7 @@ def delete_unrecorded(
     if not pending:
         return
     # The uid of the entry, if it has one, is that of an earlier run.
-    cluster, run = connect(), replace(run_of(entry), uid=None)
+    cluster, run = connect(), replace(App.of(entry).run, uid=None)
     for inputs in pending:
         metadata = inputs.get("metadata") or {}
         if inputs.get("kind"):
@@ -157,10 +155,10 @@ def delete_objects(
     """
     if not entry.launch:
         return
-    cluster, namespace, name, run = connect(), entry.namespace, entry.job_name, run_of(entry)
+    cluster, namespace, name, run = connect(), entry.namespace, entry.job_name, App.of(entry).run
     variant = run.variant
     if variant.makes_pods:
-        pods = cluster.list(POD, namespace, find_backend(entry.scheduler).pod_selector(name))
+        pods = cluster.list(POD, namespace, run.pod_selector)
         followers = [(POD, namespace, pod) for pod in pods if _is_own(run, pod)]
         followers += [(SERVICE, namespace, item) for item in _get_own(cluster, SERVICE, run, name)]
         _delete(cluster, entry, followers, progress, check)
@@ -195,11 +193,12 @@ def wait_for_pods(
         ClusterError: The cluster cannot be reached, or a pod is not deleted in time.
         DeployError: This release does not have the scheduler or the variant of the app.
     """
-    if not find_variant(entry.scheduler, entry.choice).makes_pods:
+    run = App.of(entry).run
+    if not run.variant.makes_pods:
         return
     cluster, end = connect(), time.monotonic() + GONE_TIMEOUT_S
-    selector, notes = find_backend(entry.scheduler).pod_selector(entry.job_name), _notes(cluster, entry, progress)
-    while pods := cluster.list(POD, entry.namespace, selector):
+    notes = _notes(cluster, entry, progress)
+    while pods := cluster.list(POD, entry.namespace, run.pod_selector):
         if time.monotonic() > end:
             raise ClusterError(
                 f"pod {entry.namespace}/{pods[0]['metadata']['name']} was deleted and is still there after "
@@ -258,5 +257,4 @@ def _delete(
 
 
 def _notes(cluster: Cluster, entry: RunEntry, progress: ProgressCallback) -> DeletionNotes:
-    selector = find_backend(entry.scheduler).pod_selector(entry.job_name)
-    return DeletionNotes(cluster, entry.namespace, selector, progress)
+    return DeletionNotes(cluster, entry.namespace, App.of(entry).run.pod_selector, progress)

@@ -20,8 +20,8 @@ from torchx_pulumi.model.app_entry import Owner, RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.outputs.building import build_declared
+from torchx_pulumi.planning.names import owner_digest
 from torchx_pulumi.runs.driver import Driver
-from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.apps.look import Look
+from torchx_pulumi.apps.variants import find_variant
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
 from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.runs.driver import Recorded, Written
-from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import ObservedObjects, find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import GangMode

@@ -17,7 +17,6 @@ from playwright.sync_api import expect
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp, LiveFleet, live_id
-from torchx_pulumi_fleet.views.row import StackApp
 
 from tests.e2e.fleet.test_controller_page import Log, viewed
 from tests.e2e.fleet.test_fleet_page import started_browser
@@ -193,7 +192,7 @@ def fill(fleet: LiveFleet) -> dict[str, str]:
     addresses = {}
     for one, made in outputs(datetime.now(timezone.utc)):
         name = f"{one.name}-{one.suffix}"
-        tracked = replace(app(name, namespace=one.namespace), output=StackApp(output=made))
+        tracked = replace(app(name, namespace=one.namespace), output=made)
         fleet.put_stack(tracked)
         fleet.put_seen(tracked.key, tracked.uid, made["observed"], cluster=one.context)
         addresses[name] = f"#{live_id(tracked.key)}"

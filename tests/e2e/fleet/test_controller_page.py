@@ -355,7 +355,7 @@ def test_a_log_is_followed_to_its_end_and_stays_where_the_reader_is(browser: Bro
 
 def test_a_role_with_absurdly_many_replicas_leaves_the_page_usable(browser: Browser) -> None:
     huge = app("train")
-    whole = huge.output.output
+    whole = huge.output
     (role,), (seen,) = whole["declared"]["roles"], whole["observed"]["roles"]
     listed = [*seen["replicas"], {"id": 20_000, "state": "FAILED"}, {"id": 1e300, "state": "FAILED"}]
     declared = {
@@ -363,7 +363,7 @@ def test_a_role_with_absurdly_many_replicas_leaves_the_page_usable(browser: Brow
         "roles": [{**role, "replicas": 1e11}, {**role, "name": "second", "replicas": 1e11}],
     }
     observed = {**whole["observed"], "roles": [{**seen, "replicas": listed}]}
-    output = replace(huge.output, output={**whole, "declared": declared, "observed": observed})
+    output = {**whole, "declared": declared, "observed": observed}
     with viewed(browser) as view:
         view.server.fleet.put_stack(replace(huge, output=output))
         page = view.open(f"#{identity('train')}/log")
@@ -417,9 +417,9 @@ def test_a_replica_whose_log_fails_or_never_comes_does_not_hide_the_others(brows
         return lines.open(app, request, stop)
 
     four = app("train")
-    (role,) = four.output.output["declared"]["roles"]
-    declared = {**four.output.output["declared"], "roles": [{**role, "replicas": 4}]}
-    output = replace(four.output, output={**four.output.output, "declared": declared})
+    (role,) = four.output["declared"]["roles"]
+    declared = {**four.output["declared"], "roles": [{**role, "replicas": 4}]}
+    output = {**four.output, "declared": declared}
     with viewed(browser, SimpleNamespace(open=read)) as view:
         view.server.fleet.put_stack(replace(four, output=output))
         page = view.open(f"#{identity('train')}/log")

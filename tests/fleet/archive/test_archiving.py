@@ -5,17 +5,15 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.logs.archive_marks import find_no_writer
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.stacks import StackName
 from torchx_pulumi.storage.stores import FolderStore
 from torchx_pulumi_fleet.archive import Archive, ArchivedRun, open_archive
@@ -23,11 +21,11 @@ from torchx_pulumi_fleet.archive.archive import newest_copies
 from torchx_pulumi_fleet.archive.archive_rules import ArchiveRules
 from torchx_pulumi_fleet.archive.archiving import LogArchiver
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.writer.checks import check_archives
 
 from tests.fleet.archive.clusters import PodCluster
 from tests.fleet.archive.pods import JOB, ended, pod, running, status
+from tests.fleet.writer.live_apps import app_of
 from tests.fleet.writer.world import World, wait_for
 from tests.unit.logs.scripted import Stream, shown
 
@@ -52,21 +50,9 @@ class Cluster(PodCluster):
     api_server = "https://fake"
 
 
-def app(**changes: Any) -> TrackedApp:
-    place = StackRef(backend="file:///b", project="torchx", stack="s")
-    known = TrackedApp(
-        backend="file:///b",
-        stack=StackName(project="torchx", stack="s"),
-        place=place,
-        urn="urn",
-        scheduler="volcano",
-        variant=find_backend("volcano").variants["job"],
-        namespace="default",
-        job_name="train",
-        launches=frozenset({"mine"}),
-        uid=JOB.uid,
-    )
-    return replace(known, **changes)
+def app(**changes: Any) -> App:
+    run = {"namespace": "default", "job_name": "train", "launches": frozenset({"mine"}), "uid": JOB.uid}
+    return app_of({}, StackName(project="torchx", stack="s"), **{**run, **changes})
 
 
 def owned(found: dict[str, Any], uid: str = JOB.uid) -> dict[str, Any]:
@@ -91,7 +77,7 @@ class Setup:
         self,
         cluster: PodCluster,
         found: Any,
-        known: TrackedApp | None = None,
+        known: App | None = None,
         job: dict[str, Any] | None = LAUNCHED,
         *,
         deleted: bool = False,

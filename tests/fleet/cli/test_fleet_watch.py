@@ -13,9 +13,10 @@ import pytest
 from torchx_pulumi.stack_state.stacks import StackName
 from torchx_pulumi_fleet.cli import fleet_watch
 from torchx_pulumi_fleet.cli.fleet_watch import FleetWatch, LineView
-from torchx_pulumi_fleet.views.row import Fleet, StackApp, build_row
+from torchx_pulumi_fleet.views.row import Fleet, build_row
 
 from tests.fleet.tracker.states import output
+from tests.fleet.writer.live_apps import app_of
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -25,7 +26,7 @@ def test_a_watch_without_a_match_says_so_once(
     apps: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [StackName(project="torchx", stack=name) for name in apps]
-    rows = [build_row(name, StackApp(output=output(name.stack)), NOW) for name in names]
+    rows = [build_row(app_of(output(name.stack), name), NOW) for name in names]
     view, nothing = LineView(io.StringIO()), Fleet(backend="file:///b", read_at=NOW, rows=())
     for _ in range(2):
         view.show(nothing, rows, ())

@@ -21,11 +21,11 @@ def test_a_reader_learns_what_changed_since_its_version_and_nothing_else() -> No
     fleet.drop(tracked_app("b").key)
     change = fleet.changes(since)
     assert not change.whole
-    assert {app.app.job_name for app in change.changed} == {"a", "c"}
+    assert {app.app.run.job_name for app in change.changed} == {"a", "c"}
     assert len(change.gone) == 1
     nothing = fleet.changes(change.version)
     assert (nothing.changed, nothing.gone) == ((), ())
-    assert {app.app.job_name for app in fleet.changes(None).changed} == {"a", "c", "d"}
+    assert {app.app.run.job_name for app in fleet.changes(None).changed} == {"a", "c", "d"}
 
 
 def test_what_is_seen_again_without_a_change_is_no_change_and_hides_none() -> None:
@@ -37,7 +37,7 @@ def test_what_is_seen_again_without_a_change_is_no_change_and_hides_none() -> No
     since = fleet.version
     fleet.put_seen(tracked_app("b").key, "u1", seen)
     fleet.put_seen(tracked_app("a").key, "u1", {**seen, "observed_at": "2026-01-02T12:30:00Z"})
-    assert [app.app.job_name for app in fleet.changes(since).changed] == ["b"]
+    assert [app.app.run.job_name for app in fleet.changes(since).changed] == ["b"]
 
 
 def test_a_controller_that_starts_keeps_the_time_at_which_a_state_was_first_seen() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from torchx_pulumi.apps.answer import Answer
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.model import labels
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi_fleet.tracker import observing
 from torchx_pulumi_fleet.tracker.observing import ChangeListener, ClusterView
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
 from torchx_pulumi_fleet.writer import Controller, ControllerParts, ControllerSettings
 
@@ -38,8 +39,9 @@ class SomeApps:
     def of_job(self, *_: Any) -> frozenset[str]:
         return frozenset()
 
-    def app(self, uid: str) -> TrackedApp:
-        return replace(tracked_app(uid, uid=uid), observed={"state": "FAILED"} if uid in self.ended else {})
+    def app(self, uid: str) -> App:
+        answer = Answer(observed={"state": "FAILED"} if uid in self.ended else {})
+        return replace(tracked_app(uid, uid=uid), answer=answer)
 
 
 @pytest.mark.parametrize(("took_s", "pause_s"), [(0.0, 0.0), (0.03, 0.3), (60.0, 1.0)])

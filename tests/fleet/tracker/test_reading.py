@@ -17,10 +17,11 @@ from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.stack_state.stacks import StackName
 from torchx_pulumi_fleet import read_fleet
-from torchx_pulumi_fleet.views.row import Fleet, StackApp, build_row
+from torchx_pulumi_fleet.views.row import Fleet, build_row
 from torchx_pulumi_fleet.views.selection import Selection
 
 from tests.fleet.tracker.states import checkpoint, noted, output, saw, write_stack
+from tests.fleet.writer.live_apps import app_of
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 
@@ -215,7 +216,7 @@ def test_odd_outputs_never_raise(part: str, key: str, value: Any) -> None:
     whole = output()
     whole[part] = {**whole[part], key: value}
     for torchx in (whole, {**whole, part: value}):
-        row = build_row(StackName(project="p", stack="s"), StackApp(output=torchx), NOW)
+        row = build_row(app_of(torchx, StackName(project="p", stack="s")), NOW)
         assert row.state in JobState
         assert replace(row, note="x").note == "x"
 

@@ -10,26 +10,26 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.apps.app import App as KnownApp
 from torchx_pulumi.kube.kinds import EVENT, POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.checkpoint import SECRET
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp, LiveFleet
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.views.row import FleetRow
 
 from tests.fleet.writer.world import App, World, checkpoint, wait_for
 
 
 def row(fleet: LiveFleet, app: App) -> FleetRow:
-    (found,) = [one for one in fleet.apps() if one.app.job_name == app.name]
+    (found,) = [one for one in fleet.apps() if one.app.run.job_name == app.name]
     return found.row(datetime.now(timezone.utc))
 
 
 def shows(fleet: LiveFleet, app: App, *wanted: str) -> Callable[[], bool]:
     def met() -> bool:
-        if not any(one.app.job_name == app.name for one in fleet.apps()):
+        if not any(one.app.run.job_name == app.name for one in fleet.apps()):
             return False
         found = row(fleet, app)
         return (found.state.value, found.reason) == wanted
@@ -58,10 +58,10 @@ def test_an_app_is_shown_as_its_stack_and_then_as_its_cluster_says(world: World)
         world.phase(app, "Running", running=1)
         wait_for(shows(fleet, app, "RUNNING", "Running"))
         change = fleet.changes(version)
-        assert [one.app.job_name for one in change.changed] == [app.name]
+        assert [one.app.run.job_name for one in change.changed] == [app.name]
         assert not change.whole
         wait_for(lambda: world.state(app)[0] == "RUNNING")
-        wait_for(lambda: only(fleet).app.output.output["observed"]["state"] == "RUNNING")
+        wait_for(lambda: only(fleet).app.output["observed"]["state"] == "RUNNING")
         app.path.unlink()
         wait_for(lambda: not fleet.apps())
 
@@ -156,7 +156,7 @@ def test_a_standby_shows_changes_and_writes_once_it_leads(world: World) -> None:
         def mark(self, namespaces: Any, now: datetime) -> None:
             pass
 
-        def pod_changed(self, app: TrackedApp, cluster: Any, pod: Any, job_object: Any, *, deleted: bool) -> None:
+        def pod_changed(self, app: KnownApp, cluster: Any, pod: Any, job_object: Any, *, deleted: bool) -> None:
             pods.append(pod["metadata"]["name"])
 
         def stop(self, timeout_s: float) -> None:
@@ -198,7 +198,7 @@ def test_a_standby_shows_what_the_leader_writes(world: World) -> None:
     with world.controller(), world.controller(fleet=fleet, leading=lambda: False) as controller:
         world.phase(app, "Running", running=1)
         wait_for(lambda: world.state(app)[0] == "RUNNING")
-        wait_for(lambda: only(fleet).app.output.output["observed"]["state"] == "RUNNING")
+        wait_for(lambda: only(fleet).app.output["observed"]["state"] == "RUNNING")
         assert controller.writes == {}
 
 
@@ -249,11 +249,11 @@ def test_pages_are_ready_with_the_backend_that_answers_and_the_other_one_is_repo
     fleet = LiveFleet()
     with world.controller(fleet=fleet, backends=(other.backend, world.backend)) as controller:
         wait_for(lambda: not controller.not_ready())
-        assert [one.app.job_name for one in fleet.apps()] == [app.name]
+        assert [one.app.run.job_name for one in fleet.apps()] == [app.name]
         (problem,) = controller.problems()
         assert other.backend in problem
         (other.root / "away").rename(other.root / "backend")
-        wait_for(lambda: {one.app.job_name for one in fleet.apps()} == {app.name, later.name})
+        wait_for(lambda: {one.app.run.job_name for one in fleet.apps()} == {app.name, later.name})
         wait_for(lambda: not controller.problems())
         assert not controller.not_ready()
 

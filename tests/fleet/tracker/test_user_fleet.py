@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.app import AppKey
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.stack_state.checkpoint import SECRET
 from torchx_pulumi.stack_state.stacks import StackName, StoredStacks
 from torchx_pulumi_fleet import read_fleet
-from torchx_pulumi_fleet.tracker.stack_apps import AppKey
 from torchx_pulumi_fleet.tracker.user_fleet import LOCAL_EVERY_S, UserFleet
 from torchx_pulumi_fleet.views.html import to_html
 

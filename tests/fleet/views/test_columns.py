@@ -13,19 +13,20 @@ from torchx_pulumi_fleet.views import columns
 from torchx_pulumi_fleet.views.columns import COLUMNS, Cell, Column, ShownApp, detail, summary
 from torchx_pulumi_fleet.views.html import to_html
 from torchx_pulumi_fleet.views.page import part
-from torchx_pulumi_fleet.views.row import Fleet, FleetRow, StackApp, build_row
+from torchx_pulumi_fleet.views.row import Fleet, FleetRow, build_row
 from torchx_pulumi_fleet.views.selection import read_selection
 from torchx_pulumi_fleet.views.table import to_table
 from torchx_pulumi_fleet.web.schemas import column_schemas
 
 from tests.fleet.tracker.states import output
+from tests.fleet.writer.live_apps import app_of
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 NAME = StackName(project="torchx", stack="s")
 
 
 def row(**changes: Any) -> FleetRow:
-    return build_row(NAME, StackApp(output=output("a", **changes)), NOW)
+    return build_row(app_of(output("a", **changes), NAME), NOW)
 
 
 def test_a_new_column_is_one_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

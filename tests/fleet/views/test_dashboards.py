@@ -18,13 +18,13 @@ import yaml
 from torchx_pulumi.stack_state.stacks import StackName
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
 from torchx_pulumi_fleet.views.prometheus import to_prometheus
-from torchx_pulumi_fleet.views.row import Fleet, StackApp, build_row
+from torchx_pulumi_fleet.views.row import Fleet, build_row
 from torchx_pulumi_fleet.web.metrics import ControllerMetrics
 from torchx_pulumi_fleet.writer.controller import WatchState
 
 from tests.fleet.tracker.states import checkpoint, output, write_stack
 from tests.fleet.web.measured import Told
-from tests.fleet.writer.live_apps import tracked_app
+from tests.fleet.writer.live_apps import app_of, tracked_app
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "dashboards"
@@ -34,7 +34,7 @@ NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 
 def offered_by_the_command() -> dict[str, set[str]]:
     """Metric to its labels, of an app of which everything is known, in `torchx-pulumi fleet --prometheus`."""
-    row = build_row(StackName(project="torchx", stack="s"), StackApp(output=output(observed=ENDED)), NOW)
+    row = build_row(app_of(output(observed=ENDED), StackName(project="torchx", stack="s")), NOW)
     return labels_in(to_prometheus(Fleet(backend="file:///b", read_at=NOW, rows=[row])))
 
 

@@ -14,11 +14,12 @@ from rich.cells import cell_len
 from torchx_pulumi.stack_state.stacks import StackName
 from torchx_pulumi_fleet.views.html import to_html
 from torchx_pulumi_fleet.views.prometheus import to_prometheus
-from torchx_pulumi_fleet.views.row import BrokenStack, Fleet, StackApp, build_row
+from torchx_pulumi_fleet.views.row import BrokenStack, Fleet, build_row
 from torchx_pulumi_fleet.views.table import to_table
 from torchx_pulumi_fleet.views.values import to_json
 
 from tests.fleet.tracker.states import ODD_NUMBERS, odd_output, output
+from tests.fleet.writer.live_apps import app_of
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 EVIL = '</script><script>alert("x")</script>\x1b[31m\n"\\'
@@ -26,7 +27,7 @@ EVIL = '</script><script>alert("x")</script>\x1b[31m\n"\\'
 
 def fleet(*outputs: dict[str, Any], **more: Any) -> Fleet:
     rows = [
-        build_row(StackName(project="torchx", stack=f"s{place}"), StackApp(output=item), NOW)
+        build_row(app_of(item, StackName(project="torchx", stack=f"s{place}")), NOW)
         for place, item in enumerate(outputs)
     ]
     return Fleet(**{"backend": "file:///b", "read_at": NOW, "rows": rows, **more})
@@ -189,3 +190,10 @@ def test_an_odd_number_of_one_app_takes_no_view_from_the_others(number: Any) -> 
     numbers = [line.rpartition(" ")[2] for line in to_prometheus(seen).splitlines() if not line.startswith("#")]
     assert len(numbers) > 30
     assert all(0 <= float(text) < 1e25 for text in numbers), numbers
+
+
+@pytest.mark.parametrize("excluded", [0, 2])
+def test_a_page_without_apps_says_whether_a_filter_excludes_them(excluded: int) -> None:
+    empty = fleet(excluded=excluded)
+    assert json.loads(Page(to_html(empty)).scripts[0])["empty"] == empty.without_rows()
+    assert ("the filter excludes all 2" in empty.without_rows()) is bool(excluded)

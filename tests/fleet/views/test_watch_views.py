@@ -11,10 +11,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from torchx_pulumi.stack_state.stacks import StackName
-from torchx_pulumi_fleet.views.row import BrokenStack, Fleet, FleetRow, StackApp, build_row
+from torchx_pulumi_fleet.views.row import BrokenStack, Fleet, FleetRow, build_row
 from torchx_pulumi_fleet.views.watch import LineView, screen
 
-from tests.fleet.tracker.states import output
+from tests.fleet.writer.live_apps import tracked_app
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 
@@ -22,8 +22,7 @@ NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 def fleet(count: int = 3, *, broken: int = 0, **observed: Any) -> Fleet:
     rows = []
     for number in range(count):
-        app = StackApp(output=output(f"a{number}", observed=observed))
-        rows.append(build_row(StackName(project="torchx", stack=f"a{number}"), app, NOW))
+        rows.append(build_row(tracked_app(f"a{number}", observed=observed), NOW))
     stacks = [BrokenStack(stack=StackName(project="p", stack=f"s{place}"), why="w" * 200) for place in range(broken)]
     return Fleet(backend="file:///b", read_at=NOW, rows=rows, broken=stacks)
 

@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs import LogClock
 from torchx_pulumi.model import labels
@@ -19,12 +19,11 @@ from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp, LiveFleet
 from torchx_pulumi_fleet.tracker.observing import ChangeListener, ClusterView
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
 
 from tests.fakes import FakeCluster
 from tests.fleet.archive.pods import JOB
-from tests.fleet.writer.live_apps import tracked_app
+from tests.fleet.writer.live_apps import BACKEND, changed, tracked_app
 from tests.fleet.writer.world import wait_for
 
 SPEED = 200
@@ -142,9 +141,9 @@ class Node(FakeCluster):
         return Reader(log, follow=options.get("follow", False), **given)
 
 
-def tracked(**changes: Any) -> TrackedApp:
+def tracked(*, backend: str = BACKEND, **changes: Any) -> App:
     """Return the app whose pods and archive `tests.fleet.archive.pods` makes."""
-    return replace(tracked_app("train", uid=JOB.uid), **{"namespace": "default", **changes})
+    return changed(tracked_app("train", backend=backend, uid=JOB.uid), **{"namespace": "default", **changes})
 
 
 def versions(objects: Iterable[Manifest]) -> set[tuple[str, str]]:
@@ -178,13 +177,13 @@ class Site:
 
     def put_job(self, uid: str = JOB.uid) -> None:
         """Create the job object."""
-        kind = self.app.variant.job_object
+        kind = self.app.run.variant.job_object
         meta = {"name": "train", "namespace": "default", "uid": uid, "labels": {labels.LAUNCH: "l1"}}
         self.cluster.put({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": {}})
         self.known()
 
     def remove_job(self) -> None:
-        self.cluster.remove(self.app.variant.job_object, "default", "train")
+        self.cluster.remove(self.app.run.variant.job_object, "default", "train")
         self.known()
 
     def put_pod(self, found: dict[str, Any], log: Log | None = None, *, previous: Log | None = None) -> Log:
@@ -207,7 +206,7 @@ class Site:
     def known(self) -> None:
         """Wait until the watches have what the cluster has."""
         watched = {watch.kind: watch.store for watch in self.view.watched.watches}
-        for kind in (self.app.variant.job_object, POD):
+        for kind in (self.app.run.variant.job_object, POD):
             wait_for(lambda kind=kind: versions(watched[kind].list()) == versions(self.cluster.find_all(kind, None)))
 
     def see(self, state: str, reason: str) -> None:

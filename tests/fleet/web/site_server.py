@@ -12,22 +12,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_pulumi.model.app_entry import StackRef
-from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.stack_state.stacks import StackName
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
-from torchx_pulumi_fleet.views.row import StackApp
 from torchx_pulumi_fleet.web.access import PageAccess
 from torchx_pulumi_fleet.web.application import Application
 from torchx_pulumi_fleet.web.serving import WebServer
 from torchx_pulumi_fleet.web.site import Site
 from torchx_pulumi_fleet.web.tokens import GeneratedToken
 
+from tests.fleet.writer.live_apps import app_of
+
 BACKEND = "file:///srv/state"
 
 
-def app(name: str = "train", *, state: str = "RUNNING", second: int = 0, **more: Any) -> TrackedApp:
+def app(name: str = "train", *, state: str = "RUNNING", second: int = 0, **more: Any) -> App:
     """An app of `torchx run` as its stack has it."""
     namespace, user = more.pop("namespace", "default"), more.pop("user", "ann")
     observed = {
@@ -54,20 +53,8 @@ def app(name: str = "train", *, state: str = "RUNNING", second: int = 0, **more:
         "links": {"log_command": f"torchx log {name}", "ui_url": "javascript:alert(1)"},
     }  # fmt: skip
     backend, stack = more.pop("backend", BACKEND), StackName(project="torchx", stack=f"{namespace}.{name}")
-    return TrackedApp(
-        backend=backend,
-        stack=stack,
-        place=StackRef(backend=backend, project="torchx", stack=stack.stack, organization="organization"),
-        urn=f"urn:{name}",
-        scheduler="volcano",
-        variant=next(iter(find_backend("volcano").variants.values())),
-        namespace=namespace,
-        job_name=name,
-        launches=frozenset(),
-        uid=f"uid-{name}",
-        output=StackApp(output=output),
-        **more,
-    )
+    run = {"namespace": namespace, "job_name": name, "uid": f"uid-{name}"}
+    return app_of(output, stack, backend=backend, urn=f"urn:{name}", **run, **more)
 
 
 @dataclass
@@ -147,7 +134,7 @@ def served(
         not_ready=lambda: found.not_ready,
         report=lambda _, text: found.reported.append(text),
         **{
-            "events": lambda one: [{"message": one.app.job_name}],
+            "events": lambda one: [{"message": one.app.run.job_name}],
             "queues": list,
             "runs": lambda one: {"runs": [{"uid": one.app.uid}], "updates": [], "notes": []},
             "metrics": lambda: (b"metric 1\n", "text/plain; version=1.0.0"),

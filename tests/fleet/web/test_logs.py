@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.archives import ArchivedJob
 from torchx_pulumi.logs.query import runs_of_pod
@@ -17,13 +17,13 @@ from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi_fleet.archive import LogCopy, open_archive
 from torchx_pulumi_fleet.archive.archive_rules import ArchiveRules
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.web.archives import KnownArchives
 from torchx_pulumi_fleet.web.logs import LONGEST_PART, NOTE, LiveLogs, LogRequest, status_of
 
 from tests.fleet.archive.clusters import PodCluster, until_first_wait
 from tests.fleet.archive.pods import JOB, ended, pod, running, status
 from tests.fleet.web.nodes import FastClock, Log, Site, tracked
+from tests.fleet.writer.live_apps import changed
 from tests.fleet.writer.world import wait_for
 
 S = 10**9
@@ -290,7 +290,7 @@ def test_a_stack_that_names_an_archive_shows_no_secret_log_of_another_launch_or_
     found = copy.deepcopy(POD)
     found["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "token"}}]
     site.put_pod(found, Log("one"))
-    site.fleet.put_stack(replace(_with_archive(site.app, str(tmp_path)), launches=frozenset({launch})))
+    site.fleet.put_stack(changed(_with_archive(site.app, str(tmp_path)), launches=frozenset({launch})))
     reader = logs(site, allowed=[str(tmp_path)] if launch != "l1" else [])
     with pytest.raises(ClusterError, match="named no log_archive that this controller allows") as raised:
         reader.open(site.live, request(), LogStop())
@@ -307,9 +307,9 @@ def test_an_archive_that_is_not_allowed_is_not_read(site: Site, tmp_path: Path) 
         read(site, run="1111")
 
 
-def _with_archive(app: TrackedApp, url: str) -> TrackedApp:
+def _with_archive(app: App, url: str) -> App:
     """Return an app whose launch, which created its job object, named an archive."""
-    return replace(app, log_archive=url, launches=frozenset({"l1"}))
+    return changed(app, log_archive=url, launches=frozenset({"l1"}))
 
 
 def test_an_unknown_role_or_replica_is_named_with_what_there_is(site: Site) -> None:
@@ -322,7 +322,7 @@ def test_an_unknown_role_or_replica_is_named_with_what_there_is(site: Site) -> N
 
 def test_pods_of_an_earlier_job_object_are_not_those_of_the_run(site: Site) -> None:
     found = copy.deepcopy(POD)
-    found["metadata"]["ownerReferences"] = [{"kind": site.app.variant.job_object.kind, "uid": "old", "name": "train"}]
+    found["metadata"]["ownerReferences"] = [{"kind": site.app.run.job_kind, "uid": "old", "name": "train"}]
     site.put_pod(found, Log("of the old run"))
     with pytest.raises(ClusterError, match="has no pod"):
         read(site)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
 from torchx_pulumi_fleet.views.prometheus import to_prometheus
-from torchx_pulumi_fleet.views.row import Fleet, StackApp
+from torchx_pulumi_fleet.views.row import Fleet
 from torchx_pulumi_fleet.web.metrics import ControllerMetrics
 from torchx_pulumi_fleet.writer.controller import WatchState
 
@@ -144,7 +144,7 @@ def test_the_process_and_its_version_are_there() -> None:
 @pytest.mark.parametrize("number", ODD_NUMBERS, ids=lambda number: repr(number)[:12])
 def test_an_odd_number_of_one_app_takes_no_metric_from_the_others(number: Any) -> None:
     fleet = fleet_of("a")
-    fleet.put_stack(replace(tracked_app("odd"), output=StackApp(output=odd_output("odd", number))))
+    fleet.put_stack(replace(tracked_app("odd"), output=odd_output("odd", number)))
     metrics = metrics_of(fleet)
     assert value(metrics, "torchx_app_info") == 2
     assert value(metrics, "torchx_app_requested_gpus", app_id="team:a") == 2

@@ -19,7 +19,6 @@ from urllib.parse import urlencode
 import jsonschema
 import pytest
 from starlette.types import Message
-from torchx_pulumi_fleet.views.row import StackApp
 from torchx_pulumi_fleet.web import limits
 from torchx_pulumi_fleet.web.bounds import HEADERS, bounded_send
 
@@ -403,7 +402,7 @@ def test_odd_numbers_of_apps_take_neither_the_page_nor_the_others_away() -> None
         server.fleet.put_stack(app("good"))
         for place, number in enumerate(ODD_NUMBERS):
             odd = odd_output(f"odd-{place}", number)
-            server.fleet.put_stack(replace(app(f"odd-{place}"), output=StackApp(output=odd)))
+            server.fleet.put_stack(replace(app(f"odd-{place}"), output=odd))
         assert b"default:good" in server.ask("/").body
         listed = json.loads(server.ask("/api/v1/apps").body, parse_constant=pytest.fail)["apps"]
         assert len(listed) == 1 + len(ODD_NUMBERS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from torchx_pulumi_fleet.web.runs import RunHistory
 from tests.fleet.archive.pods import JOB, ended, pod, running, status
 from tests.fleet.web.nodes import FastClock, Log, Site
 from tests.fleet.web.test_logs import archive
+from tests.fleet.writer.live_apps import changed
 
 EARLIER = "11111111-0000-4000-8000-000000000001"
 SECOND = "2026-01-01T01:00:00Z"
@@ -138,7 +138,7 @@ class Broken(FolderStore):
 
 def test_an_archive_that_cannot_be_read_is_a_note_and_hides_nothing_else(site: Site, tmp_path: Path) -> None:
     site.put_pod(pod())
-    site.fleet.put_stack(replace(site.app, log_archive="ftp://host/logs"))
+    site.fleet.put_stack(changed(site.app, log_archive="ftp://host/logs"))
     archives = KnownArchives(
         ArchiveRules(own="s3://logs", allowed=["ftp://host/logs"]), opened=lambda url: _opened(url, tmp_path)
     )
@@ -220,7 +220,7 @@ def test_readers_share_what_was_read_until_the_app_is_launched_again(site: Site,
     assert shared.of(site.live)["runs"][0]["archived"] is False
     archive(tmp_path, pod(), "x")
     assert shared.of(site.live)["runs"][0]["archived"] is False
-    site.fleet.put_stack(replace(site.app, uid="another"))
+    site.fleet.put_stack(changed(site.app, uid="another"))
     assert [(run["uid"], run["archived"]) for run in shared.of(site.live)["runs"]] == [
         ("another", False),
         (JOB.uid, True),

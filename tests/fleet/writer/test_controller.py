@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.apps.answer import StackChange
+from torchx_pulumi.apps.app import App as KnownApp
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
@@ -32,7 +33,6 @@ from torchx_pulumi.storage.owners import POD_VARIABLE, local_process
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
 from torchx_pulumi_fleet.tracker.reading import read_fleet
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import TrackedApp
 from torchx_pulumi_fleet.writer import Controller, ControllerParts, ControllerSettings
 from torchx_pulumi_fleet.writer.settings import ControllerTiming
 
@@ -612,7 +612,7 @@ class Archiving:
         pass
 
     def pod_changed(
-        self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+        self, app: KnownApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
         del cluster, job_object
         self.seen.append((app.app_id, pod["metadata"]["name"], deleted))
@@ -709,7 +709,7 @@ def test_an_end_is_kept_while_the_backend_is_not_mounted_which_no_listing_has_no
         (world.root / "backend").rename(world.root / "away")
         world.phase(app, "Completed", succeeded=1)
         wait_for(lambda: len(said(world, "what was last read of its stacks is used")) == 1)
-        assert [one.app.job_name for one in fleet.apps()] == [app.name]
+        assert [one.app.run.job_name for one in fleet.apps()] == [app.name]
         (world.root / "away").rename(world.root / "backend")
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
     assert said(world, "no permission") == []

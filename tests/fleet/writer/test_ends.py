@@ -253,7 +253,7 @@ def test_outputs_of_a_later_release_are_left_alone_and_shown_as_the_stack_has_th
         a_while()
         (shown,) = fleet.apps()
         assert shown.seen is None
-        assert shown.app.output.output["observed"]["state"] == "SUBMITTED"
+        assert shown.app.output["observed"]["state"] == "SUBMITTED"
     assert app.path.read_bytes() == before
     assert len([line for line in world.lines if "a later release wrote its outputs" in line]) == 1
     assert not [line for line in world.lines if "cannot be written" in line]

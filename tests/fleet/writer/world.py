@@ -20,8 +20,8 @@ from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan, replace_uid
 from torchx_pulumi.outputs.building import build_declared
+from torchx_pulumi.planning.names import owner_digest
 from torchx_pulumi.runs.driver import Driver
-from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers import plan_job, variant_of
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.apps.ownership import Run, is_job_object, is_of_launch, owns, run_of_object
-from torchx_pulumi.runs.variants import find_variant
+from torchx_pulumi.apps.variants import find_variant
 
 RUN = Run(
     namespace="team",

@@ -49,13 +49,14 @@ from torchx_pulumi_components.stack_state import STASH, StackState
 from torchx_pulumi_fleet import read_fleet
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
 from torchx_pulumi_fleet.views.columns import ShownApp, detail
-from torchx_pulumi_fleet.views.row import Fleet, StackApp, build_row
+from torchx_pulumi_fleet.views.row import Fleet, build_row
 from torchx_pulumi_fleet.views.table import to_table
 from torchx_pulumi_fleet.views.values import row_values
 
 from tests.components import conftest
 from tests.fakes import FakeCluster
 from tests.fleet.web.site_server import served
+from tests.fleet.writer.live_apps import app_of
 from tests.fleet.writer.world import FAST, App, World, checkpoint, wait_for
 from tests.unit.apps.judge_cases import CASES as TABLE
 from tests.unit.apps.simulated_cluster import UID, VARIANTS
@@ -530,9 +531,8 @@ def test_surfaces_say_of_a_reason_the_same(reason: Reason) -> None:
     status, now = status_with(reason), datetime.now(timezone.utc)
     observed = build_observed(status, observed_at=now)
     name = StackName(project="p", stack="s")
-    row = build_row(
-        name, StackApp(output={"app": {"id": "a:b"}, "observed": observed}), now, seen=observed, source="live"
-    )
+    app = app_of({"app": {"id": "a:b"}, "observed": observed}, name)
+    row = build_row(app, now, seen=observed, source="live")
     shown = detail(ShownApp("id", "file:///b", row))
     waits = Wait(WaitFor.COMPLETED, timeout_s=0).observed(status, 0)
     said = {
@@ -553,7 +553,7 @@ def test_a_run_that_is_gone_says_what_to_do() -> None:
     observed = judge(look_of("volcano", "gone", "", ""), None, observation("RUNNING Running"))
     assert observed is not None
     output = {"app": {"id": "a:b"}, "observed": observed}
-    row = build_row(StackName(project="p", stack="s"), StackApp(output=output), datetime.now(timezone.utc))
+    row = build_row(app_of(output, StackName(project="p", stack="s")), datetime.now(timezone.utc))
     shown = detail(ShownApp("id", "file:///b", row))
     assert shown["advice"] == CAUSES[Reason.NOT_FOUND].advice
     assert shown["cause"] == observed["message"]

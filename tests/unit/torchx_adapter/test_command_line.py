@@ -219,7 +219,7 @@ def test_the_stack_of_a_program_is_its_one_app(
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/state")
     file = tmp_path / "state" / ".pulumi" / "stacks" / "vision" / "dev.json"
     file.parent.mkdir(parents=True)
-    jobs = [{"type": "torchx:index:VolcanoTrainingJob", "outputs": {"app_handle": f"pulumi_volcano://torchx/ml:{name}"}}
+    jobs = [{"type": "torchx:index:VolcanoTrainingJob", "outputs": {"namespace": "ml", "job_name": name}}
             for name in ("eval", "train")]  # fmt: skip
     file.write_text(checkpoint_text("organization/vision/dev", [*jobs[:1], {**jobs[1], "delete": True}]))
     assert "app 'ml:eval' not found; nothing to cancel" in say(world, capsys, "cancel", "vision/dev")

@@ -12,7 +12,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, RefusedError
 from torchx_pulumi.model.status import JobState, Reason
-from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.planning.names import owner_digest
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import status_of
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER

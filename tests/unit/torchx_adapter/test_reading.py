@@ -553,7 +553,8 @@ def test_a_program_whose_stack_cannot_be_written_is_cancelled_all_the_same(
     uid = job_object["metadata"]["uid"] if kept_from != "absent" else "another"
     file = stack_of_program("mcad", app_id, uid, tmp_path / "shared")
     if kept_from == "secret":
-        file.write_text(file.read_text().replace(f'"job_name": "{app_id[8:]}"', f'"job_name": {{"{SECRET}": "1b47"}}'))
+        handle = f'"pulumi_mcad://torchx/{app_id}"'
+        file.write_text(file.read_text().replace(handle, f'{{"{SECRET}": "1b47"}}'))
     if kept_from == "lock":
         lock = tmp_path / "shared" / ".pulumi" / "locks" / "organization" / "vision" / "dev" / "up.json"
         lock.parent.mkdir(parents=True)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from torchx.runner import Runner
 from torchx.specs import AppState
+from torchx_pulumi.apps.app import App
+from torchx_pulumi.apps.look import look_at
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.index import RunIndex
@@ -172,9 +174,11 @@ def test_the_command_log_says_what_an_app_waits_for_at_the_start_and_at_each_cha
     caplog.set_level("INFO")
     entry, limits = RunIndex().find(submit(), "volcano"), PollLimits(TickingClock(), [command, "handle"])
     assert entry is not None
+    look = look_at(App.of(entry).run, None, datetime.now(timezone.utc))
     for message in ("no room", "no room", "the image is pulled"):
         status = JobStatus(state=JobState.PENDING, reason=Reason.SUBMITTED, message=message)
-        limits.check(entry, AppSnapshot(status=status))
-    limits.check(entry, AppSnapshot(status=JobStatus(state=JobState.RUNNING, reason=Reason.RUNNING, message="on")))
+        limits.check(entry, AppSnapshot(status=status, look=look))
+    running = JobStatus(state=JobState.RUNNING, reason=Reason.RUNNING, message="on")
+    limits.check(entry, AppSnapshot(status=running, look=look))
     said = [line for line in caplog.messages if line.startswith(f"waiting for app {entry.app_id} to start: ")]
     assert len(said) == lines, caplog.messages

@@ -38,6 +38,7 @@ def fleet_page(
     backends: Sequence[str],
     problems: Sequence[str],
     read_at: datetime,
+    empty: str = "No apps are known yet. An app appears here when it is launched.",
     version: str | None = None,
     log: str = "",
 ) -> tuple[str, str]:
@@ -49,6 +50,7 @@ def fleet_page(
         backends: URLs of the Pulumi backends, without credentials.
         problems: Texts about what could not be read.
         read_at: Time of reading, aware.
+        empty: Text in place of apps if there are none.
         version: Version of the controller's fleet; the page asks the stream for what changed since. None: there is no
             controller, and the page allows no request.
         log: Markup of the view of a log.
@@ -59,6 +61,7 @@ def fleet_page(
         "backends": backends,
         "problems": problems,
         "read_at": format_time(read_at),
+        "empty": empty,
         "version": version,
     }
     style, code = part("page.css"), '"use strict";\n(() => {\n' + "".join(map(part, SCRIPTS)) + "})();\n"

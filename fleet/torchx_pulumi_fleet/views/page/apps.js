@@ -140,8 +140,7 @@ function filter() {
   if (count.textContent !== `${shown} of ${records.size}`) count.textContent = `${shown} of ${records.size}`;
   const empty = document.getElementById("empty");
   empty.hidden = shown > 0;
-  empty.textContent = records.size ? "No app matches."
-    : page.version ? "No apps are known yet. An app appears here when it is launched." : "There are no apps.";
+  empty.textContent = records.size ? "No app matches." : page.empty;
 }
 function tick() {
   for (const { app, row } of records.values()) {

@@ -23,11 +23,11 @@ import fsspec
 import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.apps.look import Look
+from torchx_pulumi.apps.variants import find_variant
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.codec import to_json
 from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.runs.driver import Recorded
-from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.stack_state.backend import open_store
 from torchx_pulumi.stack_state.checkpoint import encode_checkpoint, parse_checkpoint

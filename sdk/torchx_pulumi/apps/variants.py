@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.options import Options
-from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.runs.identity import digest
+from torchx_pulumi.model.run_record import RunRecord, json_digest
 from torchx_pulumi.schedulers import Variant, find_backend, scheduler_names, variant_of
 
 
@@ -34,7 +33,7 @@ def find_variant(scheduler: str, name: str | None, record: RunRecord | None = No
     default, *_ = backend.variants.values()
     recorded = None if record is None else record.digests.get(backend.variant_option or "")
     # A field at its default is in no record.
-    return next((each for each in backend.variants.values() if recorded == digest(each.name)), default)
+    return next((each for each in backend.variants.values() if recorded == json_digest(each.name)), default)
 
 
 def variant_of_run(run: RunRecord | None, options: Options) -> Variant:
