@@ -71,7 +71,12 @@ LOG_PARAMETERS: Final = (
     Parameter(name="run", text="Uid of the run's job object, or its beginning. Without it: the present run."),
     Parameter(name="container", text="Name of a container. Without it: that of the role."),
     Parameter(name="tail", text="Lines at the end to begin with. Without it: all.", kind="integer"),
-    Parameter(name="since", text="Leave out lines from before this time. Without it: none.", kind="time"),
+    Parameter(
+        name="since",
+        text="Leave out lines from before this time. Without it: none. Without `follow` and `attempt`, lines that the "
+        "attempt before the present one wrote since come first.",
+        kind="time",
+    ),
     Parameter(name="follow", text="Go on until the app has ended. Without it: false.", kind="boolean"),
     Parameter(name="timestamps", text="Each line begins with its time. Without it: true.", kind="boolean"),
 )

@@ -54,7 +54,8 @@ class LogRequest:
     tail: int | None = None
     """Lines at the end of the log to begin with. None: all lines."""
     since: datetime | None = None
-    """Leave out lines from before this time, aware. None: none."""
+    """Leave out lines from before this time, aware. None: none. Unless the log is followed, or an attempt is named, the
+    end of the attempt before the present one is a part of it."""
     follow: bool = False
     """Go on until the app has ended. An attempt or a run that is over ends by itself."""
     timestamps: bool = True
@@ -132,6 +133,8 @@ class LiveLogs:
         )
         if request.run is not None and not (tracked.uid or "").startswith(request.run):
             return _begun(_of_earlier_run(log, request, query), notes, stop)
+        if not request.follow and request.attempt is None and request.since is not None:
+            return _begun(_since_then(log, query, notes), notes, stop)
         if not request.follow:
             return _begun(log.read(query, request.attempt), notes, stop)
         if request.attempt is None and not end.why() and log.pod(query) is None:
@@ -157,6 +160,22 @@ def _check_replica(app: LiveApp, request: LogRequest, now: datetime) -> None:
     if not 0 <= request.replica < replicas:
         text = f"found {request.replica}, allowed are 0 to {replicas - 1} for role {request.role!r}"
         raise invalid_job(app.app.app_id, [Problem("replica", text)])
+
+
+def _since_then(log: PodLog, query: LogQuery, notes: deque[str]) -> Iterator[str]:
+    """Yield the lines from a time on. Those of the attempt before the present one come first, if that began since.
+
+    Raises:
+        ClusterError: The present log cannot be read. What is missing of the one before is a note.
+    """
+    if log.began_since(query):
+        try:
+            yield from log.read(replace(query, previous=True), None)
+        except ClusterError as error:
+            # Of the first attempt there is none before.
+            if error.reason != "NotFound":
+                notes.append(f"the end of the attempt before is not read: {error}")
+    yield from log.read(query, None)
 
 
 def _of_earlier_run(log: PodLog, request: LogRequest, query: LogQuery) -> Iterator[str]:

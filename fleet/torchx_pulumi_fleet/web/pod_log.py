@@ -18,6 +18,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import Reason
+from torchx_pulumi.model.timestamps import SECOND_NS, to_nanoseconds
 from torchx_pulumi.planning.names import label_value
 from torchx_pulumi.schedulers.pods.observe import has_secrets
 from torchx_pulumi.schedulers.replicas import replica_of
@@ -109,6 +110,24 @@ class PodLog(ReplicaLog):
                 reason="Forbidden",
             )
         return pod
+
+    def began_since(self, query: LogQuery) -> bool:
+        """Return whether the present run of the replica's container began after `query.since`, and not as the first.
+
+        Raises:
+            ClusterError: As `pod`.
+        """
+        pod = self.pod(query)
+        if pod is None or query.since is None:
+            return False
+        container = chosen_containers(containers_of(pod), query)[0]
+        present = next((run for run in container.runs if run.identity == container.current), None)
+        if present is None or present.started_at is None:
+            return False
+        # The node cuts the start to seconds.
+        is_later = to_nanoseconds(present.started_at) + SECOND_NS > to_nanoseconds(query.since)
+        # An earlier pod of the replica has a log in an archive only.
+        return is_later and (container.previous is not None or bool(self.kept.archives))
 
     def lines(self, query: LogQuery) -> Iterator[str]:
         """Return the lines of the newest pod."""

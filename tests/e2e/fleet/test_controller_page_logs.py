@@ -6,8 +6,10 @@ import contextlib
 import json
 import re
 import threading
+import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -16,6 +18,8 @@ from urllib.parse import urlencode
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.model.timestamps import parse_nanoseconds
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.fleet.test_controller_stacks import controller
@@ -34,6 +38,8 @@ ENDLESS = (
     "trap 'sleep 3; j=0; while [ $j -lt 300 ]; do j=$((j+1)); i=$((i+1)); echo line $i; done; echo end; exit 0' TERM; "
     "i=0; while true; do i=$((i+1)); echo line $i; sleep 0.05; done"
 )
+# It writes its lines at once and is restarted, at first without a pause.
+RESTARTS = "id=$(cat /proc/sys/kernel/random/uuid); for i in 1 2 3 4 5; do echo $id $i; done; exit 3"
 
 def _app(image: str, script: str, restart: str) -> specs.AppDef:
     role = specs.Role(name="main", image=image, entrypoint="sh", args=["-c", script], num_replicas=1,
@@ -46,9 +52,18 @@ def endless(image: str) -> specs.AppDef:
 
 def fails(image: str) -> specs.AppDef:
     return _app(image, FAILS, "OnFailure")
+
+def restarts(image: str) -> specs.AppDef:
+    return _app(image, RESTARTS, "OnFailure")
 """
 
 TOKEN = "a-token-of-a-test-0123456789"
+RUNS = 4
+"""Runs of a container that restarts: the node waits 10 s longer before each, but before the second."""
+
+PAUSE_S = 3.0
+"""Pause of the page between two questions."""
+
 READERS = 40
 """Readers one after the other: more than logs may be read at the same time."""
 
@@ -118,6 +133,34 @@ def served(cli: TorchxCli, namespace: str) -> Iterator[Api]:
         yield Api(found.group())
 
 
+class Poller:
+    """Asks again and again what a replica has written since, as the page does for the log of all replicas."""
+
+    def __init__(self, api: Api, app: str) -> None:
+        self._api, self._app = api, app
+        self._since = self._until = ""
+        self._counts: Counter[str] = Counter()
+        self.lines: list[str] = []
+
+    def ask(self) -> None:
+        """Take the lines that are new."""
+        query = {"since": self._since} if self._since else {"tail": 100}
+        try:
+            with self._api.open(f"apps/{self._app}/logs", role="main", replica=0, **query) as answer:
+                shown = [line for line in answer.read().decode().splitlines() if not line.startswith("# ")]
+        except urllib.error.HTTPError as error:
+            error.close()
+            return
+        counts: Counter[str] = Counter()
+        for line in shown:
+            counts[line] += 1
+            if counts[line] > self._counts[line]:
+                self.lines.append(line.partition(" ")[2])
+        stamps = [line.partition(" ")[0] for line in shown]
+        until = max([self._until, *stamps], key=lambda stamp: parse_nanoseconds(stamp) or 0)
+        self._since, self._until, self._counts = self._until or until, until, counts
+
+
 class Follower:
     """Follows a log in a thread."""
 
@@ -149,19 +192,21 @@ def numbers(lines: list[str]) -> list[int]:
     return [int(line.removeprefix("line ")) for line in lines if line.startswith("line ")]
 
 
+def run(cli: TorchxCli, namespace: str, component: str, image: str) -> str:
+    """Launch a component and return the name of its job."""
+    config = f"namespace={namespace},queue=default"
+    words = ["run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", config, f"mine.py:{component}", "--image", image]
+    return cli.torchx(*words).handle.rpartition(":")[2]
+
+
 def test_logs_are_followed_and_outlive_their_pods(
     cli: TorchxCli, image: str, namespace: str, look: KubernetesCluster
 ) -> None:
-    def run(component: str) -> str:
-        config = f"namespace={namespace},queue=default"
-        words = ["run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", config, component, "--image", image]
-        return cli.torchx(*words).handle.rpartition(":")[2]
-
     with served(cli, namespace) as api:
-        endless = run("mine.py:endless")
+        endless = run(cli, namespace, "endless", image)
         app = api.id_of(endless)
         follower = Follower(api.open(f"apps/{app}/logs", role="main", replica=0, timestamps="false", follow="true"))
-        fails = run("mine.py:fails")
+        fails = run(cli, namespace, "fails", image)
         failing = api.id_of(fails)
         eventually(lambda: len(numbers(follower.lines)) > 20, 180)
         assert follower.lines[0].startswith("# torchx-pulumi: ")
@@ -215,6 +260,25 @@ def test_logs_are_followed_and_outlive_their_pods(
         waits = Follower(api.open(f"apps/{failing}/logs", role="main", replica=0, follow="true", tail=0))
         eventually(lambda: waits.lines)
     waits.end()
+
+
+def test_what_was_written_since_has_every_line_of_a_container_that_restarts(
+    cli: TorchxCli, image: str, namespace: str, look: KubernetesCluster
+) -> None:
+    with served(cli, namespace) as api:
+        poller = Poller(api, api.id_of(run(cli, namespace, "restarts", image)))
+        until = time.monotonic() + 180
+        while len({line.split()[0] for line in poller.lines}) < RUNS and time.monotonic() < until:
+            poller.ask()
+            time.sleep(PAUSE_S)
+        (pod,) = look.list(POD, namespace, {})
+        begun = 1 + pod["status"]["containerStatuses"][0]["restartCount"]
+        for _ in range(2):
+            poller.ask()
+            time.sleep(PAUSE_S)
+    found = Counter(line.split()[0] for line in poller.lines)
+    assert len(found) >= max(RUNS, begun), (found, begun)
+    assert poller.lines == [f"{name} {number}" for name in found for number in range(1, 6)]
 
 
 def attempts(api: Api, app: str) -> dict[int, Mapping[str, Any]]:

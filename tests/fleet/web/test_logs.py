@@ -132,6 +132,43 @@ def test_a_followed_log_goes_on_in_the_next_run_of_a_container(site: Site) -> No
     assert [line for line in reader.end()[1:-1] if line.strip()] == ["one\n", "two\n", "again\n"]
 
 
+def lines_of(shown: list[str]) -> list[str]:
+    return [line for line in shown if not line.startswith(NOTE)]
+
+
+def test_lines_since_a_time_have_the_end_of_the_run_before_a_restart(site: Site) -> None:
+    second = status(state=running(started="2026-01-01T00:00:03Z"), container_id="c2", restarts=1, last=ended("c1"))
+    present = Log()
+    present.lines = [f"2026-01-01T00:00:0{number}Z again {number}\n" for number in (4, 5)]
+    site.put_pod(pod(statuses=[second]), present, previous=Log("one", "two", "three"))
+    since = parse_time("2026-01-01T00:00:01Z")
+    assert lines_of(read(site, since=since)) == ["two\n", "three\n", "again 4\n", "again 5\n"]
+    assert lines_of(read(site, since=since, attempt=2)) == lines_of(read(site)) == ["again 4\n", "again 5\n"]
+    # The present run had begun.
+    del site.cluster.written["train-trainer-0-0", True]
+    assert lines_of(read(site, since=parse_time("2026-01-01T00:00:05Z"))) == ["again 5\n"]
+
+
+def test_lines_since_a_time_have_the_end_of_an_earlier_pod_from_the_archive(site: Site, tmp_path: Path) -> None:
+    url = archive(tmp_path, pod(uid="9b2c1f0a-0000-4000-8000-00000000000b"), "one", "two")
+    state = running(started="2026-01-01T00:02:00Z")
+    present = Log()
+    present.lines = ["2026-01-01T00:02:01Z again\n"]
+    site.put_pod(pod(created="2026-01-01T00:01:00Z", statuses=[status(state=state)]), present)
+    since = parse_time("2026-01-01T00:00:01Z")
+    assert lines_of(read(site, url, since=since)) == ["two 0\n", "again\n"]
+    assert lines_of(read(site, since=since)) == ["again\n"]
+
+
+def test_what_is_missing_of_the_run_before_is_a_note(site: Site) -> None:
+    second = status(state=running(started="2026-01-01T00:00:03Z"), container_id="c2", restarts=1, last=ended("c1"))
+    gone = Log(error=ClusterError("previous terminated container not found", reason="BadRequest"))
+    site.put_pod(pod(statuses=[second]), Log("again"), previous=gone)
+    shown = read(site, since=parse_time("2025-12-31T00:00:00Z"))
+    assert lines_of(shown) == ["again\n"]
+    assert any("the end of the attempt before is not read: container 'main'" in line for line in shown), shown
+
+
 def test_a_log_is_waited_for_while_its_app_waits(site: Site) -> None:
     site.see("PENDING", "WaitingInQueue")
     reader = follow(site)

@@ -208,11 +208,12 @@ async function readAll(abort, following) {
     await new Promise((resolve) => { log.timer = setTimeout(resolve, Math.max(3000, 100 * names.length)); });
   }
 }
-// Add the lines of a replica that are not known yet.
+// Add the lines of a replica that are not known yet. They are asked for from the end of the answer before the last one:
+// a container that was restarted meanwhile may have given the lines of its next run before the last ones of this run.
 async function readNew(name, tail, known, lines, signal) {
   const [role, replica] = splitReplica(name);
-  const last = known.get(name) || { key: "", time: "", count: 0 };
-  const query = new URLSearchParams({ role, replica, ...(last.time ? { since: last.time } : { tail }) });
+  const last = known.get(name) || { since: "", until: { key: "", time: "" }, counts: new Map() };
+  const query = new URLSearchParams({ role, replica, ...(last.since ? { since: last.since } : { tail }) });
   const late = AbortSignal.timeout(REPLICA_MS);
   let text;
   try {
@@ -220,18 +221,22 @@ async function readNew(name, tail, known, lines, signal) {
   } catch (error) {
     throw late.aborted && !signal.aborted ? new RequestError(503, "it does not answer") : error;
   }
-  let mark = { ...last, count: 0 }; // time of a line, its key for comparing, and how many lines have it
+  let at = { key: "", time: last.since }; // time of a line, and its key for comparing
+  let until = last.until; // the latest of them
+  const counts = new Map(); // a line to how often it came
   for (const line of text.split("\n")) {
     if (!line || line.startsWith(NOTE)) continue;
     const found = TIME.exec(line); // A part of a line has none.
     const stamp = found && !Number.isNaN(Date.parse(found[1])) ? found : null;
-    const time = stamp ? stamp[1] : mark.time;
-    const key = stamp ? new Date(time).toISOString().slice(0, 19) + (stamp[2] || "").padEnd(9, "0") : mark.key;
-    mark = { key, time, count: mark.key === key ? mark.count + 1 : 1 };
-    if (key < last.key || (key === last.key && mark.count <= last.count)) continue;
-    lines.push({ key, time, name, text: stamp ? line.slice(time.length + 1) : line });
-    known.set(name, mark);
+    if (stamp)
+      at = { time: stamp[1], key: new Date(stamp[1]).toISOString().slice(0, 19) + (stamp[2] || "").padEnd(9, "0") };
+    if (at.key > until.key) until = at;
+    const own = `${at.key} ${line}`, count = (counts.get(own) || 0) + 1;
+    counts.set(own, count);
+    if (count > (last.counts.get(own) || 0))
+      lines.push({ ...at, name, text: stamp ? line.slice(at.time.length + 1) : line });
   }
+  known.set(name, { since: last.until.time || until.time, until, counts });
 }
 
 // Replace the options of a selection and keep its value, if it is still offered.
