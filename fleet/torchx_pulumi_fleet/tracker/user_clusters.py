@@ -56,8 +56,7 @@ WriteEnd = Callable[[App, StackChange], Answer | None]
 def find_access(app: App, connect: Connect) -> Access:
     """Return how the cluster of an app is reached here: by the access of the launch, else by the one in force."""
     if app.entry is not None:
-        here = reachable(app.entry, connect)
-        return here.kubeconfig or here.ambient_kubeconfig, here.kube_context or here.ambient_context
+        return reachable(app.entry, connect).access
     return None, app.context
 
 

@@ -77,30 +77,23 @@ class App:
         Raises:
             DeployError: This release does not have its scheduler or its variant.
         """
-        variant = find_variant(entry.scheduler, entry.choice)
+        run = Run(
+            namespace=entry.namespace,
+            job_name=entry.job_name,
+            variant=find_variant(entry.scheduler, entry.choice),
+            uid=entry.uid,
+            launches=frozenset(filter(None, (entry.launch,))),
+            hash=entry.run or None,
+            expected=entry.made_pods,
+        )
         return cls(
             place=entry.place,
-            run=Run(
-                namespace=entry.namespace,
-                job_name=entry.job_name,
-                variant=variant,
-                uid=entry.uid,
-                launches=frozenset(filter(None, (entry.launch,))),
-                hash=entry.run or None,
-                expected=entry.made_pods,
-            ),
+            run=run,
             cluster=entry.cluster_identity,
-            context=entry.kube_context or entry.ambient_context,
+            context=entry.access[1],
             launched_at=entry.launched_at,
             entry=entry,
-            output=_own_output(
-                entry.app_id,
-                scheduler=entry.scheduler,
-                name=entry.name,
-                queue=entry.queue,
-                declared=entry.declared,
-                ui_url=entry.ui_url,
-            ),
+            output=_own_output(run, name=entry.name, queue=entry.queue, declared=entry.declared, ui_url=entry.ui_url),
             answer=Answer(requested=entry.requested),
         )
 
@@ -181,7 +174,7 @@ def _read(component: Mapping[str, Any], scheduler: str, checkpoint: Checkpoint, 
     except DeployError as error:
         variant, left_alone = find_variant(scheduler, None), str(error)
     # The label is of the names at the launch, and the stack may have been renamed.
-    launches = {owner_digest(place.organization, place.project, place.stack, urn), *([entry.launch] if entry else [])}
+    launches = {owner_digest(place.organization, place.project, place.stack, urn), *((entry.launch,) if entry else ())}
     run = Run(
         namespace=namespace,
         job_name=job_name,
@@ -195,8 +188,7 @@ def _read(component: Mapping[str, Any], scheduler: str, checkpoint: Checkpoint, 
     exported = next((each for each in exports if not is_of_later_release(each)), None)
     # Without one, the program exports nothing of it, or its launch has not ended.
     output = exported or _own_output(
-        run.app_id,
-        scheduler=scheduler,
+        run,
         name=urn.rpartition("::")[2] if entry is None else entry.name,
         queue=_queue(checkpoint, run) if entry is None else entry.queue,
         declared=_declared(outputs, place) if entry is None else mapping_at(outputs, "declared") or entry.declared,
@@ -213,7 +205,7 @@ def _read(component: Mapping[str, Any], scheduler: str, checkpoint: Checkpoint, 
         cluster=(entry and entry.cluster_identity) or (record and record.cluster) or None,
         context=_context_of_command(text_at(exported, "links", "log_command") or "")
         if entry is None
-        else entry.kube_context or entry.ambient_context,
+        else entry.access[1],
         launched_at=(record and record.launched_at) or (entry and entry.launched_at) or None,
         entry=entry,
         output={**output, "observed": observed},
@@ -225,24 +217,17 @@ def _read(component: Mapping[str, Any], scheduler: str, checkpoint: Checkpoint, 
 
 
 def _own_output(
-    app_id: str,
-    *,
-    scheduler: str,
-    name: str,
-    queue: str | None,
-    declared: Mapping[str, Any],
-    ui_url: str | None,
+    run: Run, *, name: str, queue: str | None, declared: Mapping[str, Any], ui_url: str | None
 ) -> dict[str, Any]:
     """Return the output `torchx` of an app that is not observed yet."""
-    namespace, _, job_name = app_id.partition(":")
     return {
         "schema_version": SCHEMA_VERSION,
         "app": {
-            "id": app_id,
-            "handle": app_handle(scheduler, namespace, job_name),
+            "id": run.app_id,
+            "handle": app_handle(run.variant.scheduler, run.namespace, run.job_name),
             "name": name,
-            "scheduler": scheduler,
-            "namespace": namespace,
+            "scheduler": run.variant.scheduler,
+            "namespace": run.namespace,
             "queue": queue,
         },
         "declared": declared,

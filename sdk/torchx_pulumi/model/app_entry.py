@@ -170,6 +170,11 @@ class RunEntry:
         return url if isinstance(url, str) and url else None
 
     @property
+    def access(self) -> tuple[str | None, str | None]:
+        """Return kubeconfig and context of the launch: those that options named, else the ambient ones, else None."""
+        return self.kubeconfig or self.ambient_kubeconfig, self.kube_context or self.ambient_context
+
+    @property
     def namespace(self) -> str:
         """Return the namespace of the job object."""
         return self.app_id.partition(":")[0]

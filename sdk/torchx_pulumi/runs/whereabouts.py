@@ -82,9 +82,8 @@ def check_before_change(entry: RunEntry, cluster: Cluster) -> None:
 
 def describe_access(entry: RunEntry) -> str:
     """Return the recorded context and kubeconfig of an app, for messages."""
-    named = entry.kubeconfig or entry.ambient_kubeconfig
+    named, context = entry.access
     config = "the kubeconfig in force at the launch" if named is None or is_contents(named) else f"kubeconfig {named}"
-    context = entry.kube_context or entry.ambient_context
     return f"context {context!r} of {config}" if context else config
 
 
@@ -113,7 +112,7 @@ def reachable(entry: RunEntry, connect: Connect, own: Callable[[], Mapping[str, 
         connect: Opens a cluster.
         own: Returns the options `kubeconfig` and `kube_context` in force; called only if the recorded access fails.
     """
-    recorded = (entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
+    recorded = entry.access
     address = entry.cluster if entry.cluster_identity is None else entry.cluster_identity.address
     found: tuple[str | None, str | None] | None = None
     for way in _ways(recorded, own):

@@ -202,7 +202,7 @@ def engine_environment(entry: RunEntry, key: str) -> dict[str, str]:
     }
     named = {
         PASSPHRASE_VARIABLES[1]: default_passphrase_file(entry.place, env),
-        "KUBECONFIG": entry.kubeconfig or entry.ambient_kubeconfig,
+        "KUBECONFIG": entry.access[0],
     }
     return env | {name: file for name, file in named.items() if file is not None}
 

@@ -91,7 +91,7 @@ class AdapterContext:
         if self._by_client(entry):
             return KubernetesCluster.of_client(self.client)
         here = self.reachable(entry)
-        return self.cluster(here.kubeconfig or here.ambient_kubeconfig, here.kube_context or here.ambient_context)
+        return self.cluster(*here.access)
 
     def reachable(self, entry: RunEntry) -> RunEntry:
         """Return an app with an access that can be used here: the recorded one, else one's own."""

@@ -271,7 +271,7 @@ class AppStack:
             ClusterError: The kubeconfig or the context does not exist.
         """
         entry = self.entry
-        return self._connect(entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
+        return self._connect(*entry.access)
 
     def check_cluster(self) -> None:
         """Check that the cluster is that of the launch, before a change of it.

@@ -76,7 +76,7 @@ def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: Cluster) ->
         entry: The app, with cluster access that works here.
         cluster: The cluster of that access.
     """
-    own = entry.kubeconfig or entry.ambient_kubeconfig
+    own = entry.access[0]
     for given in checkpoint.provider_inputs():
         kubeconfig, context = given.get("kubeconfig"), given.get("context")
         if isinstance(kubeconfig, Mapping) or isinstance(context, Mapping):

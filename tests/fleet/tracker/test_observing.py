@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.app import App
+from torchx_pulumi.apps.variants import find_variant
 from torchx_pulumi.model import labels
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi_fleet.tracker import observing
@@ -20,7 +22,7 @@ from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
 from torchx_pulumi_fleet.writer import Controller, ControllerParts, ControllerSettings
 
 from tests.fakes import FakeCluster
-from tests.fleet.writer.live_apps import tracked_app
+from tests.fleet.writer.live_apps import changed, tracked_app
 from tests.fleet.writer.world import World, wait_for
 
 
@@ -103,3 +105,19 @@ def test_a_job_object_that_two_stacks_name_is_known_until_both_are_gone(tmp_path
     paths[1 - removed].unlink()
     tracked.refresh(world.backend)
     assert not tracked.of_uid(app.entry.uid)
+
+
+@pytest.mark.parametrize(("gang", "kept"), [("job", None), ("pods", {"a-0"})])
+def test_pods_are_remembered_only_of_runs_that_end_by_them(gang: str, kept: set[str] | None) -> None:
+    cluster, app = FakeCluster(), changed(tracked_app("a", uid="u"), variant=find_variant("volcano", gang))
+    kind, place = app.run.variant.job_object, {"namespace": "team"}
+    cluster.put({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {**place, "name": "a", "uid": "u"}})
+    owner = {"kind": kind.kind, "uid": "u", "name": "a"}
+    meta = {**place, "name": "a-0", "uid": "p", "labels": app.run.pod_selector, "ownerReferences": [owner]}
+    cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": {"phase": "Succeeded"}})
+    view = ClusterView("here", cluster, cast("Any", SomeApps()), ChangeListener(), namespaces=None)
+    look = view.look_again(app, datetime.now(timezone.utc))
+    assert look is not None
+    assert look.objects is not None
+    assert [found["metadata"]["name"] for found in look.objects.pods or ()] == ["a-0"]
+    assert (None if look.remembered.pods is None else {*look.remembered.pods}) == kept
