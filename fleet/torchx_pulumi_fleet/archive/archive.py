@@ -26,15 +26,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
 from torchx_pulumi.logs.archive_marks import mark_path, mark_text
-from torchx_pulumi.logs.archives import (
-    UUID,
-    ArchivedJob,
-    archive_url,
-    check_archive_url,
-    escape,
-    escape_uid,
-    shown_url,
-)
+from torchx_pulumi.logs.archives import archive_url, check_archive_url, escape, shown_url
 from torchx_pulumi.logs.query import ContainerRun
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import ClusterError, DeployError, Problem, invalid_arguments
@@ -71,6 +63,9 @@ SMALLEST_ROTATED = 64 << 10
 
 LATE = timedelta(seconds=2)
 """Time between the start of a container and its first line that is such a sign; both are in whole seconds."""
+
+UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""Pattern of a uid of Kubernetes."""
 
 _PATH = re.compile(
     r"(?P<job>[^/]+/[^/]+/[^/]+)/(?P<role>[^/]+)/(?P<replica>\d+)/(?P<created>\d{8}T\d{6}Z)-"
@@ -147,15 +142,31 @@ def uids_of(keys: Iterable[RunKey]) -> list[str]:
     return [*dict.fromkeys(key.uid for key in newest)]
 
 
-def key_of_run(job: ArchivedJob, run: ContainerRun) -> RunKey:
-    """Return the path of the complete copy of a run of a job."""
+def app_folder(app_id: str) -> str:
+    """Return the folder of all job objects of an app's name."""
+    namespace, _, job_name = app_id.partition(":")
+    return f"{escape(namespace)}/{escape(job_name)}"
+
+
+def job_folder(app_id: str, uid: str) -> str:
+    """Return the folder of a job object."""
+    return f"{app_folder(app_id)}/{_escape_uid(uid)}"
+
+
+def _escape_uid(uid: str) -> str:
+    """Return an escaped uid without hyphens, which separate parts of a file's name, unless it is a UUID."""
+    return uid if re.fullmatch(UUID, uid) else escape(uid, "-")
+
+
+def key_of_run(job: str, run: ContainerRun) -> RunKey:
+    """Return the path of the complete copy of a container run; `job` is the folder of its job object."""
     at = (run.pod_created_at or EPOCH).astimezone(EPOCH.tzinfo)
     return RunKey(
-        job=job.folder,
+        job=job,
         role=escape(run.role),
         replica=run.replica,
         created=f"{at.year:04}{at:%m%dT%H%M%SZ}",
-        pod_uid=escape_uid(run.pod_uid),
+        pod_uid=_escape_uid(run.pod_uid),
         restarts=run.restarts,
         # A dot separates the name from the suffix.
         container=escape(run.container, "."),
@@ -185,8 +196,7 @@ class ArchivedRun(ContainerRun):
     @property
     def key(self) -> RunKey:
         """Return the path of the copy."""
-        job = ArchivedJob(app_id=self.app_id, scheduler=self.scheduler, uid=self.uid)
-        return replace(key_of_run(job, self), partial=not self.complete)
+        return replace(key_of_run(job_folder(self.app_id, self.uid), self), partial=not self.complete)
 
     @property
     def may_lack_beginning(self) -> bool:
@@ -250,7 +260,7 @@ class Archive:
         """Return the keys of archived runs, by one listing. No record is read.
 
         Args:
-            folder: The folder of an app, a job or a replica, as of `ArchivedJob`. Empty: all runs.
+            folder: The folder of an app, a job object or a replica. Empty: all runs.
         """
         return [key for path in self._paths(folder) if path.endswith(RECORD) and (key := read_key(path)) is not None]
 
@@ -306,16 +316,16 @@ class Archive:
             self._store.remove(partial.record)
             self._store.remove(partial.log)
 
-    def remove(self, job: ArchivedJob) -> int:
-        """Remove the logs of all runs of a job, and return how many there were. Other files in its folder stay.
+    def remove(self, job: str) -> int:
+        """Remove the logs in the folder of a job object, and return how many there were. Other files in it stay.
 
         A removal that is interrupted is completed by the next one: the records go first, and a log without its record
         does not count.
         """
-        found = {path: key for path in self._paths(job.folder) if (key := read_key(path)) is not None}
+        found = {path: key for path in self._paths(job) if (key := read_key(path)) is not None}
         for path in sorted(found, key=lambda path: not path.endswith(RECORD)):
             self._store.remove(path)
-        self._store.remove_empty_folders(job.folder)
+        self._store.remove_empty_folders(job)
         return len(newest_copies(found.values()))
 
     def lines(self, key: RunKey) -> Iterator[str]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
-from torchx_pulumi.logs.archives import ArchivedJob
+from torchx_pulumi.logs.archives import escape
 from torchx_pulumi.logs.query import Attempt, ContainerRun, LoggedContainer
 from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.logs.sources import ObservedPod
@@ -20,7 +19,16 @@ from torchx_pulumi.model.text import listed
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.planning.names import label_value
 
-from torchx_pulumi_fleet.archive.archive import Archive, ArchivedRun, check_there, newest_copies, open_archive, uids_of
+from torchx_pulumi_fleet.archive.archive import (
+    Archive,
+    ArchivedRun,
+    app_folder,
+    check_there,
+    job_folder,
+    newest_copies,
+    open_archive,
+    uids_of,
+)
 
 SHOWN = 5
 """Runs in a message."""
@@ -79,13 +87,14 @@ class ArchivedLog:
     """The `LogSource` of an archived attempt of a replica. `logs.reading.read_source` reads it."""
 
     def __init__(
-        self, archive: Archive, job: ArchivedJob, role: str, replica: int, *, attempt: int | None = None
+        self, archive: Archive, app_id: str, uid: str, role: str, replica: int, *, attempt: int | None = None
     ) -> None:
         """Read the index of a replica.
 
         Args:
             archive: The archive.
-            job: The job.
+            app_id: `namespace:job_name`.
+            uid: Uid of the job object.
             role: Name of the role, as the user wrote it.
             replica: Replica in the role, from 0.
             attempt: Number of the attempt, from 1. None: the last one.
@@ -95,8 +104,9 @@ class ArchivedLog:
                 cannot be read.
         """
         self._archive = archive
-        name = f"{role}/{replica} of app {job.app_id}"
-        folders = {job.replica_folder(text, replica) for text in (role, label_value(role))}
+        name = f"{role}/{replica} of app {app_id}"
+        job = job_folder(app_id, uid)
+        folders = {f"{job}/{escape(text)}/{replica}" for text in (role, label_value(role))}
         with archive.readable():
             runs = archive.read(newest_copies(key for folder in folders for key in archive.index(folder)))
         if not runs:
@@ -189,25 +199,25 @@ class ArchiveSource:
         """URL of which this machine must have the folder. Empty: whoever gives the archive writes it."""
         self.name = archive.name
 
-    def find(self, job: ArchivedJob, role: str, replica: int, attempt: int | None) -> ArchivedLog:
+    def find(self, app_id: str, uid: str, role: str, replica: int, attempt: int | None) -> ArchivedLog:
         check_there(self.url)
-        return ArchivedLog(self.archive, job, role, replica, attempt=attempt)
+        return ArchivedLog(self.archive, app_id, uid, role, replica, attempt=attempt)
 
-    def find_job(self, scheduler: str, app_id: str, run: str | None) -> ArchivedJob | None:
-        job = ArchivedJob(app_id=app_id, scheduler=scheduler, uid="")
+    def find_run(self, app_id: str, run: str | None) -> str | None:
         with self.archive.readable():
-            uids = uids_of(self.archive.index(job.app_folder))
+            uids = uids_of(self.archive.index(app_folder(app_id)))
         matching = [uid for uid in uids if uid.startswith(run or "")]
         if matching:
-            return replace(job, uid=matching[0])
+            return matching[0]
         if uids:
             text = f"archive {self.name} has no run {run!r} of app {app_id}; it has {listed(uids[::-1], SHOWN)}"
             raise ClusterError(text, reason="NotFound")
         return None
 
-    def replicas(self, job: ArchivedJob) -> Sequence[tuple[str, int]]:
+    def replicas(self, app_id: str, uid: str) -> Sequence[tuple[str, int]]:
         with self.archive.readable():
-            return sorted({(run.role, run.replica) for run in self.archive.read(self.archive.index(job.folder))})
+            runs = self.archive.read(self.archive.index(job_folder(app_id, uid)))
+        return sorted({(run.role, run.replica) for run in runs})
 
 
 def open_log_archive(url: str) -> ArchiveSource:

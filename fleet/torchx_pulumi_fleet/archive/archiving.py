@@ -14,7 +14,7 @@ from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.logs.archives import ArchivedJob, without_parameters
+from torchx_pulumi.logs.archives import without_parameters
 from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.model.object_fields import is_being_deleted, text_at
@@ -23,7 +23,7 @@ from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.schedulers.pods.observe import has_secrets
 
 from torchx_pulumi_fleet.archive import Archive, ArchivedRun, LogCopy, open_archive
-from torchx_pulumi_fleet.archive.archive import key_of_run
+from torchx_pulumi_fleet.archive.archive import job_folder, key_of_run
 from torchx_pulumi_fleet.archive.archive_rules import ArchiveRules
 from torchx_pulumi_fleet.archive.copying import LIMIT_BYTES, TRIES
 from torchx_pulumi_fleet.tracker.reporting import Reporter
@@ -60,7 +60,9 @@ class PendingCopy:
     key: CopyKey
     archive: Archive
     cluster: Cluster
-    job: ArchivedJob
+    job: Run
+    folder: str
+    """Folder of the job object in the archive."""
     ref: PodRun
     gone: bool = False
     """The pod is gone."""
@@ -178,18 +180,18 @@ class LogArchiver:
     def _pod_changed(
         self, app: App, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
-        uid, going = self._run_uid(app, pod), deleted or is_being_deleted(pod)
-        url = None if uid is None else self._chosen_url(app, uid, pod, job_object, going=going)
+        job, going = self._run_of(app, pod), deleted or is_being_deleted(pod)
+        url = None if job is None else self._chosen_url(app, job.uid, pod, job_object, going=going)
         archive = None if url is None else self._archive(url)
-        if uid is None or url is None or archive is None:
+        if job is None or url is None or archive is None:
             return
-        job = ArchivedJob(app_id=app.app_id, scheduler=app.run.variant.scheduler, uid=uid)
+        folder = job_folder(job.app_id, job.uid or "")
         with self._guard:
             for ref in runs_of_pod(pod):
-                key = (url, key_of_run(job, ref).record)
-                is_done = key[1] in self._indexed.get((url, job.folder), ())
+                key = (url, key_of_run(folder, ref).record)
+                is_done = key[1] in self._indexed.get((url, folder), ())
                 if (not ref.running or going) and not is_done:
-                    made = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
+                    made = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, folder=folder, ref=ref)
                     self._add(self._copies.setdefault(key, made), ref, urgent=going)
                 if deleted and key in self._copies:
                     self._copies[key].gone = True
@@ -205,17 +207,19 @@ class LogArchiver:
         if copy.ref.running and len(self._threads) < COPIES + FOLLOWED and not self._stop.is_set():
             self._threads.append(start_thread(partial(queue.serve, self._run), "archive"))
 
-    def _run_uid(self, app: App, pod: Manifest) -> str | None:
-        """Return the uid of the job object that a pod belongs to. None: the pod is not of a run of the app."""
+    def _run_of(self, app: App, pod: Manifest) -> Run | None:
+        """Return the run of an app that a pod belongs to; its uid is known. None: the pod is of none."""
         known = self._runs.get(app.key, ())
         if app.uid is not None and app.run not in known:
             # The pods of a run may still end while the stack has the next one.
             known = (app.run, *[run for run in known if run.uid != app.uid][:1])
             self._runs[app.key] = known
             self._chosen[app.key] = self._chosen.get(app.key, set()) & {run.uid for run in known}
-        return next((run.uid for run in known if owns(run, pod)), None)
+        return next((run for run in known if owns(run, pod)), None)
 
-    def _chosen_url(self, app: App, uid: str, pod: Manifest, job_object: Manifest | None, *, going: bool) -> str | None:
+    def _chosen_url(
+        self, app: App, uid: str | None, pod: Manifest, job_object: Manifest | None, *, going: bool
+    ) -> str | None:
         """Return the archive for the logs of a pod: that of its launch, if it counts, else the controller's own."""
         if self.rules.of_launch(app, job_object) is not None:
             self._chosen.setdefault(app.key, set()).add(app.uid)
@@ -272,7 +276,7 @@ class LogArchiver:
                 copy.active = False
                 if delay_s is None:
                     self._copies.pop(key, None)
-                    self._indexed.get((key[0], copy.job.folder), set()).add(key[1])
+                    self._indexed.get((key[0], copy.folder), set()).add(key[1])
         if delay_s is None:
             for queue in self._queues.values():
                 queue.succeeded(key)
@@ -358,13 +362,13 @@ class LogArchiver:
 
     def _index(self, copy: PendingCopy) -> set[str]:
         """Return the records that a job's archive had when it was first asked, and those that need no copy since."""
-        place = (copy.key[0], copy.job.folder)
+        place = (copy.key[0], copy.folder)
         with self._guard:
             known = self._indexed.get(place)
             if known is not None:
                 self._indexed.move_to_end(place)
                 return known
-        found = {key.record for key in copy.archive.index(copy.job.folder) if not key.partial}
+        found = {key.record for key in copy.archive.index(copy.folder) if not key.partial}
         with self._guard:
             # Another thread may have read it too, and have added what it copied.
             found = self._indexed.setdefault(place, found)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from typing import BinaryIO, cast
 
+from torchx_pulumi.apps.ownership import Run
 from torchx_pulumi.kube import LogLines, PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.logs.archives import ArchivedJob
 from torchx_pulumi.logs.query import ContainerRun, PodRun, runs_of_pod
 from torchx_pulumi.logs.resuming import Line, ResumedLog, StreamOptions, read_line
 from torchx_pulumi.logs.sources import open_stream
@@ -23,7 +23,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at, time_at
 from torchx_pulumi.model.timestamps import SECOND_NS, parse_time, to_nanoseconds
 
-from torchx_pulumi_fleet.archive.archive import Archive, ArchivedRun, key_of_run
+from torchx_pulumi_fleet.archive.archive import Archive, ArchivedRun, job_folder, key_of_run
 
 LIMIT_BYTES = 64 << 20
 """Most bytes of the text of one container run that are kept by default."""
@@ -69,8 +69,8 @@ class LogCopy:
     cluster: PodReader
     """Cluster of the pod."""
     archive: Archive
-    job: ArchivedJob
-    """Job of the pod."""
+    job: Run
+    """Run of the job that the pod is of; its uid is known."""
     run: PodRun
     """The run as it was observed last."""
     stop: LogStop = field(default_factory=LogStop)
@@ -111,7 +111,7 @@ class LogCopy:
             ClusterError: The log cannot be read. `reason` is `NotFound` or `Replaced` if it is lost.
             OSError: The archive, or the folder for temporary files, cannot be written; errno ENOSPC: it is full.
         """
-        known = self.archive.find(key_of_run(self.job, self.run))
+        known = self.archive.find(key_of_run(job_folder(self.job.app_id, self.job.uid or ""), self.run))
         if known is not None:
             return known
         self._begin()
@@ -126,8 +126,8 @@ class LogCopy:
             first_line_at = parse_time(spool.first_line.partition(" ")[0])
             run = ArchivedRun(
                 app_id=self.job.app_id,
-                scheduler=self.job.scheduler,
-                uid=self.job.uid,
+                scheduler=self.job.variant.scheduler,
+                uid=self.job.uid or "",
                 **{item.name: getattr(self.run, item.name) for item in fields(ContainerRun)},
                 lines=spool.lines,
                 bytes=spool.size,

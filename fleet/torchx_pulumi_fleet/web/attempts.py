@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_pulumi.apps.app import App
-from torchx_pulumi.logs.archives import ArchivedJob
+from torchx_pulumi.logs.archives import escape
 from torchx_pulumi.logs.query import ContainerRun, PodRun
 from torchx_pulumi.model.timestamps import time_text
 
 from torchx_pulumi_fleet.archive import Archive, ArchivedRun
-from torchx_pulumi_fleet.archive.archive import RunKey, key_of_run, newest_copies, uids_of
+from torchx_pulumi_fleet.archive.archive import RunKey, app_folder, newest_copies, uids_of
 from torchx_pulumi_fleet.archive.archived_log import attempts_of, runs_of_attempt
 from torchx_pulumi_fleet.web.answers import Attempt, ShownRun
 
@@ -41,11 +41,6 @@ ArchivedApp = dict[str, dict[Place, ArchivedRuns]]
 """What archives have of an app: the uids of its runs, the newest first, to the replicas of each."""
 
 
-def job_of(app: App, uid: str | None) -> ArchivedJob:
-    """Return a run of an app as the job of an archive."""
-    return ArchivedJob(app_id=app.app_id, scheduler=app.run.variant.scheduler, uid=uid or "")
-
-
 def read_archived_app(archives: Sequence[Archive], app: App) -> tuple[ArchivedApp, list[str]]:
     """Return the archived runs of an app, and what could not be read. A replica is read from the first that has it.
 
@@ -57,7 +52,7 @@ def read_archived_app(archives: Sequence[Archive], app: App) -> tuple[ArchivedAp
     problems: list[str] = []
     for archive in archives:
         try:
-            found = newest_copies(archive.index(job_of(app, app.uid).app_folder))
+            found = newest_copies(archive.index(app_folder(app.app_id)))
         except OSError as error:
             problems.append(f"the archive {archive.name} cannot be read: {error}")
             continue
@@ -101,8 +96,7 @@ def attempt_values(app: App, archived: ArchivedApp, pods: Sequence[PodRun]) -> l
 def _run_values(app: App, uid: str, replicas: Mapping[Place, ArchivedRuns], pods: Sequence[PodRun]) -> ShownRun:
     live: dict[Place, list[PodRun]] = {}
     for run in pods:
-        key = key_of_run(job_of(app, uid), run)
-        live.setdefault((key.role, key.replica), []).append(run)
+        live.setdefault((escape(run.role), run.replica), []).append(run)
     attempts: list[Attempt] = []
     omitted = sum(replica.omitted for replica in replicas.values())
     for place in sorted({*replicas, *live}):

@@ -11,7 +11,7 @@ from datetime import datetime
 from torchx_pulumi.apps.app import App
 from torchx_pulumi.logs import LogClock, LogQuery, LogStop
 from torchx_pulumi.logs.reading import REFUSED
-from torchx_pulumi.logs.replica_log import ArchivedReplica, ReplicaLog, find_archived_job
+from torchx_pulumi.logs.replica_log import ArchivedReplica, ReplicaLog, find_archived_run
 from torchx_pulumi.logs.sources import POLL_S
 from torchx_pulumi.model.errors import ClusterError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.planning.names import label_value
@@ -20,7 +20,6 @@ from torchx_pulumi_fleet.archive.archived_log import ArchiveSource
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp
 from torchx_pulumi_fleet.tracker.observing import ClusterView
 from torchx_pulumi_fleet.web.archives import KnownArchives
-from torchx_pulumi_fleet.web.attempts import job_of
 from torchx_pulumi_fleet.web.pod_log import AppEnd, PodLog
 
 NOTE = "# torchx-pulumi: "
@@ -114,7 +113,8 @@ class LiveLogs:
         notes.extend(problems)
         kept = ArchivedReplica(
             archives=[ArchiveSource(archive) for archive in archives],
-            job=job_of(tracked, tracked.uid),
+            app_id=tracked.app_id,
+            uid=tracked.uid or "",
             role=request.role,
             replica=request.replica,
             say=notes.append,
@@ -185,12 +185,12 @@ def _of_earlier_run(log: PodLog, request: LogRequest, query: LogQuery) -> Iterat
         ClusterError: No archive has the log, or it cannot be read.
     """
     kept = log.kept
-    job = find_archived_job(kept.archives, kept.job.scheduler, kept.job.app_id, request.run)
-    if job is None:
+    uid = find_archived_run(kept.archives, kept.app_id, request.run)
+    if uid is None:
         where = f"archive {kept.archive_names} has" if kept.archives else "there is no archive that could have"
-        text = f"{where} no log of app {kept.job.app_id}; leave `run` out for the present run"
+        text = f"{where} no log of app {kept.app_id}; leave `run` out for the present run"
         raise ClusterError(text, reason="NotFound")
-    earlier = ReplicaLog(kept=replace(kept, job=job), clock=log.clock, stop=log.stop, why=f"run {job.uid}")
+    earlier = ReplicaLog(kept=replace(kept, uid=uid), clock=log.clock, stop=log.stop, why=f"run {uid}")
     return earlier.read(query, request.attempt)
 
 
@@ -201,7 +201,7 @@ def _when_there_is_a_pod(log: PodLog, end: AppEnd, query: LogQuery, notes: deque
         try:
             if log.pod(query) is not None:
                 break
-            line = f"waiting for the pod of {what}: app {log.kept.job.app_id} is {end.state()}"
+            line = f"waiting for the pod of {what}: app {log.kept.app_id} is {end.state()}"
         except ClusterError as error:
             if not error.retryable:
                 raise

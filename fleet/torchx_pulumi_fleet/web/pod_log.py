@@ -133,7 +133,7 @@ class PodLog(ReplicaLog):
         """Return the lines of the newest pod."""
         kept, view, pod = self.kept, self._view_there(), self.pod(query)
         if pod is None:
-            raise ClusterError(f"replica {kept.name} of app {kept.job.app_id} has no pod", reason="NotFound")
+            raise ClusterError(f"replica {kept.name} of app {kept.app_id} has no pod", reason="NotFound")
         name = str(text_at(pod, "metadata", "name"))
         query = replace(query, pod=name)
         container = chosen_containers(containers_of(pod), query)[0].name
@@ -150,7 +150,7 @@ class PodLog(ReplicaLog):
 
     def _view_there(self) -> ClusterView:
         if self.end.view is None:
-            text = f"the cluster of app {self.kept.job.app_id} is not one that this controller watches, or is not known"
+            text = f"the cluster of app {self.kept.app_id} is not one that this controller watches, or is not known"
             raise ClusterError(text, reason="NotFound")
         return self.end.view
 
@@ -160,6 +160,6 @@ class PodLog(ReplicaLog):
             return False
         now = self.clock.monotonic()
         self._over_since = now if self._over_since is None else self._over_since
-        found = view.watched.get(POD, self.kept.job.namespace, pod)
+        found = view.watched.get(POD, self.end.app.app.run.namespace, pod)
         running = found is not None and any(item.running for item in containers_of(found) if item.name == container)
         return not running or now - self._over_since > LAST_S

@@ -18,7 +18,6 @@ from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import look_at, read_objects
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, Kind
-from torchx_pulumi.logs.archives import ArchivedJob
 from torchx_pulumi.model.app_entry import RunEntry, Stage, read_entry
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, DeployError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, mapping_at, text_at, time_at
@@ -48,7 +47,7 @@ from torchx_pulumi.storage.owners import is_working
 from torchx_pulumi.storage.stores import READ_TIMEOUT_S
 
 from torchx_pulumi_fleet.archive import Archive, open_archive
-from torchx_pulumi_fleet.archive.archive import check_there, newest_copies
+from torchx_pulumi_fleet.archive.archive import check_there, job_folder, newest_copies
 from torchx_pulumi_fleet.views.row import FleetRow
 
 OUTPUTS = frozenset({"torchx", "app_id", "app_handle", "state", "reason", "log_command"})
@@ -165,13 +164,13 @@ class Pruning:
         found = self._read(row.stack)
         self._check_others(found, others)
         entry = reachable(found.entry, self.connect)
-        job = ArchivedJob(app_id=entry.app_id, scheduler=entry.scheduler, uid=found.app.uid or "")
+        job = job_folder(entry.app_id, found.app.uid or "")
         urls = [] if self.archives is None else [url for url in (entry.log_archive, *self.archives) if url]
         archives = [open_archive(url) for url in dict.fromkeys(urls)]
         for url in urls:
             check_there(url)
         if self.dry_run:
-            count = sum(len(newest_copies(archive.index(job.folder))) for archive in archives)
+            count = sum(len(newest_copies(archive.index(job))) for archive in archives)
             return self._check_ended(found, entry) + _logs(archives, count)
         known = self.index.get(entry)
         with self._claim(entry) as lease:
@@ -274,8 +273,7 @@ class Pruning:
         locks = self.driver.locks(entry)
         if locks:
             raise StaysError(f"its stack is locked by {locks[0]}: an update runs, or was killed (`pulumi cancel`)")
-        access = (entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
-        cluster = self.connect(*access)
+        cluster = self.connect(*entry.access)
         try:
             check_before_change(entry, cluster)
         except ClusterError as error:
@@ -392,12 +390,12 @@ def _named(kind: Kind, found: Mapping[str, Any]) -> str:
     return f"{kind.kind} {text_at(found, 'metadata', 'namespace')}/{text_at(found, 'metadata', 'name')}"
 
 
-def _remove_logs(archive: Archive, job: ArchivedJob) -> int:
+def _remove_logs(archive: Archive, job: str) -> int:
     try:
         return archive.remove(job)
     except OSError as error:
         raise DeployError(
-            f"it is pruned, but its logs are left in archive {archive.name}: {error}; remove folder {job.folder} there"
+            f"it is pruned, but its logs are left in archive {archive.name}: {error}; remove folder {job} there"
         ) from error
 
 

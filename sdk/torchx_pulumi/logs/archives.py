@@ -1,13 +1,11 @@
-"""Logs that outlive their pods: the key of an archived job, the URL of an archive, and what reads one.
+"""Logs that outlive their pods: the URL of an archive, and what reads one.
 
 The package `torchx-pulumi-fleet` writes and reads archives; it announces itself by the entry point `LOG_ARCHIVES`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -30,9 +28,6 @@ ALLOWED = in_words(
 )
 """The forms of a URL, for messages."""
 
-UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-"""Pattern of a uid of Kubernetes."""
-
 
 def escape(name: str, also: str = "") -> str:
     """Return a name as one part of a path: no separator, no leading dot, never empty; `also` is escaped as well.
@@ -44,47 +39,6 @@ def escape(name: str, also: str = "") -> str:
     if also:
         text = text.replace(also, f"%{ord(also):02X}")
     return f"%2E{text[1:]}" if text.startswith(".") else text or "%"
-
-
-def escape_uid(uid: str) -> str:
-    """Return an escaped uid without hyphens, which separate parts of a file's name, unless it is a UUID."""
-    return uid if re.fullmatch(UUID, uid) else escape(uid, "-")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedJob:
-    """The key of a job in an archive: its place in the cluster, and the uid of its object."""
-
-    app_id: str
-    """`namespace:job_name`."""
-    scheduler: str
-    """`volcano` or `mcad`."""
-    uid: str
-    """Uid of the job object."""
-
-    @property
-    def namespace(self) -> str:
-        """Return the namespace of the job object."""
-        return self.app_id.partition(":")[0]
-
-    @property
-    def job_name(self) -> str:
-        """Return the name of the job object."""
-        return self.app_id.partition(":")[2]
-
-    @property
-    def app_folder(self) -> str:
-        """Return the folder of all job objects of the name in an archive."""
-        return f"{escape(self.namespace)}/{escape(self.job_name)}"
-
-    @property
-    def folder(self) -> str:
-        """Return the job's folder in an archive."""
-        return f"{self.app_folder}/{escape_uid(self.uid)}"
-
-    def replica_folder(self, role: str, replica: int) -> str:
-        """Return the folder of a replica; `role` is the name as the pod's label has it."""
-        return f"{self.folder}/{escape(role)}/{replica}"
 
 
 class ArchivedAttempt(LogSource, Protocol):
@@ -114,22 +68,22 @@ class LogArchive(Protocol):
     name: str
     """URL without credentials, for messages."""
 
-    def find(self, job: ArchivedJob, role: str, replica: int, attempt: int | None) -> ArchivedAttempt:
-        """Return the log of an attempt of a replica (None: of the last one).
+    def find(self, app_id: str, uid: str, role: str, replica: int, attempt: int | None) -> ArchivedAttempt:
+        """Return the log of an attempt of a replica (None: of the last one) in the run whose job object has a uid.
 
         Raises:
             ClusterError: There is none (`reason` is `NotFound`), or the archive cannot be read.
         """
 
-    def find_job(self, scheduler: str, app_id: str, run: str | None) -> ArchivedJob | None:
-        """Return the last archived run of an app whose uid begins with `run`. None: the archive has no run of the app.
+    def find_run(self, app_id: str, run: str | None) -> str | None:
+        """Return the uid of the last archived run of an app that begins with `run`. None: it has no run of the app.
 
         Raises:
             ClusterError: It has other runs of the app only (`reason` is `NotFound`), or cannot be read.
         """
 
-    def replicas(self, job: ArchivedJob) -> Sequence[tuple[str, int]]:
-        """Return role and number of the replicas of a job whose logs are archived.
+    def replicas(self, app_id: str, uid: str) -> Sequence[tuple[str, int]]:
+        """Return role and number of the replicas of a run whose logs are archived.
 
         Raises:
             ClusterError: The archive cannot be read.
@@ -171,7 +125,7 @@ class _UnreadArchive:
         """
         raise ClusterError(f"the archive {self.name} is not read: {self.why}")
 
-    find_job = replicas = find
+    find_run = replicas = find
 
 
 def check_archive_url(text: str, path: str) -> list[Problem]:

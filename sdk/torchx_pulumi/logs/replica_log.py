@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from torchx_pulumi.logs import LogClock, LogQuery, LogStop
-from torchx_pulumi.logs.archives import ArchivedAttempt, ArchivedJob, LogArchive
+from torchx_pulumi.logs.archives import ArchivedAttempt, LogArchive
 from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi.logs.reading import REFUSED, Label, read_source
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
@@ -21,7 +21,10 @@ class ArchivedReplica:
 
     archives: Sequence[LogArchive]
     """In the order in which they are asked. Empty: no archive is configured."""
-    job: ArchivedJob
+    app_id: str
+    """`namespace:job_name`."""
+    uid: str
+    """Uid of the job object of the run. Empty: not known."""
     role: str
     replica: int
     say: ProgressCallback
@@ -33,7 +36,7 @@ class ArchivedReplica:
         """Return the archived log of an attempt (None: of the last one). None: no archive has it."""
         for archive in self.archives:
             try:
-                return archive.find(self.job, self.role, self.replica, attempt)
+                return archive.find(self.app_id, self.uid, self.role, self.replica, attempt)
             except ClusterError as error:
                 if error.reason != "NotFound" and archive.name not in self.unread:
                     self.unread.add(archive.name)
@@ -126,8 +129,10 @@ class ReplicaLog:
             query = replace(query, previous=live.previous, follow=query.follow and not live.previous)
             return self._or_archived(query, lambda: archived)
         if archived is None:
-            there = ", ".join(f"{role}/{number}" for role, number in archived_replicas(kept.archives, kept.job))
-            text = f"archive {kept.archive_names} has no log of {kept.name} of app {kept.job.app_id}; it has {there}"
+            there = ", ".join(
+                f"{role}/{number}" for role, number in archived_replicas(kept.archives, kept.app_id, kept.uid)
+            )
+            text = f"archive {kept.archive_names} has no log of {kept.name} of app {kept.app_id}; it has {there}"
             raise ClusterError(text, reason="NotFound")
         return self._archived_lines(archived, query, why)
 
@@ -147,7 +152,7 @@ class ReplicaLog:
             which = f"attempt {attempt}" if attempt is not None else "attempt before the present one"
             where = f"the cluster and archive {kept.archive_names} have" if kept.archive_names else "the cluster has"
             count = f"{len(every)}: allowed are 1 to {len(every)}" if every else "none"
-            text = f"there is no {which} of {kept.name} of app {kept.job.app_id}: {where} {count}"
+            text = f"there is no {which} of {kept.name} of app {kept.app_id}: {where} {count}"
             raise ClusterError(text, reason="NotFound")
         chosen = every[number - 1]
         return kept.find(known.index(chosen) + 1) if chosen in known else None, live.get(chosen)
@@ -207,28 +212,25 @@ def _is_lost(error: ClusterError) -> bool:
     return error.reason in ("NotFound", "NoPrevious", DIFFERENT_CLUSTER, *REFUSED)
 
 
-def find_archived_job(
-    archives: Sequence[LogArchive], scheduler: str, app_id: str, run: str | None
-) -> ArchivedJob | None:
-    """Return the last archived run of an app, from the first archive that has one. None: no archive has one.
+def find_archived_run(archives: Sequence[LogArchive], app_id: str, run: str | None) -> str | None:
+    """Return the uid of the last archived run of an app, from the first archive that has one. None: none has one.
 
     Args:
         archives: The archives.
-        scheduler: `volcano` or `mcad`.
         app_id: `namespace:name`.
         run: Beginning of the uid of the job object. None: the last one.
 
     Raises:
         ClusterError: An archive cannot be read, or has other runs of the app only.
     """
-    found = (archive.find_job(scheduler, app_id, run) for archive in archives)
-    return next((job for job in found if job is not None), None)
+    found = (archive.find_run(app_id, run) for archive in archives)
+    return next((uid for uid in found if uid is not None), None)
 
 
-def archived_replicas(archives: Sequence[LogArchive], job: ArchivedJob) -> list[tuple[str, int]]:
-    """Return role and number of the replicas of a job whose logs are archived.
+def archived_replicas(archives: Sequence[LogArchive], app_id: str, uid: str) -> list[tuple[str, int]]:
+    """Return role and number of the replicas of a run whose logs are archived.
 
     Raises:
         ClusterError: An archive cannot be read.
     """
-    return sorted({each for archive in archives for each in archive.replicas(job)})
+    return sorted({each for archive in archives for each in archive.replicas(app_id, uid)})

@@ -14,9 +14,9 @@ from typing import Any
 from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs import LogClock, LogQuery
-from torchx_pulumi.logs.archives import ArchivedAttempt, ArchivedJob, LogArchive, open_log_archive
+from torchx_pulumi.logs.archives import ArchivedAttempt, LogArchive, open_log_archive
 from torchx_pulumi.logs.reading import Label, read_source
-from torchx_pulumi.logs.replica_log import ArchivedReplica, ReplicaLog, archived_replicas, find_archived_job
+from torchx_pulumi.logs.replica_log import ArchivedReplica, ReplicaLog, archived_replicas, find_archived_run
 from torchx_pulumi.logs.sources import ObservedPod, PodSource
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
@@ -84,10 +84,16 @@ class AppLogs:
         entry = self.lookup.find(app_id)
         archives = _archives(entry, ambient, options)
         chosen = {**(entry.log_options if entry is not None else {}), **ambient, **options}
-        job = self._job(app_id, entry, archives, run)
-        kept = ArchivedReplica(archives=archives, job=job, role=role, replica=replica, say=progress or logger.warning)
+        kept = ArchivedReplica(
+            archives=archives,
+            app_id=app_id,
+            uid=self._uid(app_id, entry, archives, run),
+            role=role,
+            replica=replica,
+            say=progress or logger.warning,
+        )
         query = LogQuery(
-            namespace=job.namespace,
+            namespace=app_id.partition(":")[0],
             pod="",
             containers=_containers(chosen.get("log_containers")),
             previous=bool(chosen.get("log_previous")),
@@ -96,7 +102,7 @@ class AppLogs:
         )
         clock = self.context.clock
         if entry is None or run is not None:
-            why = f"app {app_id} is not known any more" if entry is None else f"run {job.uid}"
+            why = f"app {app_id} is not known any more" if entry is None else f"run {kept.uid}"
             return _ArchivedLog(kept=kept, clock=clock, why=why, entry=entry).read(query, attempt)
         labels = App.of(entry).run.pod_selector
         query = replace(query, pod=_pod_of(entry, role, replica), follow=follow, app_labels=labels)
@@ -128,7 +134,7 @@ class AppLogs:
         entry = self.lookup.find(app_id)
         if entry is None or run is not None:
             archives = _archives(entry, self.ambient(), options)
-            there = archived_replicas(archives, self._job(app_id, entry, archives, run))
+            there = archived_replicas(archives, app_id, self._uid(app_id, entry, archives, run))
         else:
             try:
                 if observe_app(self.context, entry).relaunched:
@@ -140,13 +146,14 @@ class AppLogs:
             return [(role, replica or 0)]
         return [(name, index) for name, index in there if role in (None, name)]
 
-    def _job(self, app_id: str, entry: RunEntry | None, archives: Sequence[LogArchive], run: str | None) -> ArchivedJob:
+    def _uid(self, app_id: str, entry: RunEntry | None, archives: Sequence[LogArchive], run: str | None) -> str:
+        """Return the uid of the present run of an app, or of an archived one. Empty: not known."""
         if entry is not None and run is None:
-            return ArchivedJob(app_id=app_id, scheduler=self.scheduler, uid=entry.uid or "")
-        job = find_archived_job(archives, self.scheduler, app_id, run)
-        if job is None:
+            return entry.uid or ""
+        uid = find_archived_run(archives, app_id, run)
+        if uid is None:
             raise self.lookup.not_found(app_id, archives=[archive.name for archive in archives])
-        return job
+        return uid
 
 
 def _archives(entry: RunEntry | None, ambient: Mapping[str, Any], options: Mapping[str, Any]) -> list[LogArchive]:

@@ -14,7 +14,7 @@ from torchx_pulumi_fleet.archive import Archive, ArchivedLog, LogCopy, open_arch
 from torchx_pulumi_fleet.archive.archive import newest_copies
 
 from tests.fleet.archive.clusters import PodCluster, only_run
-from tests.fleet.archive.pods import JOB, pod
+from tests.fleet.archive.pods import FOLDER, JOB, UID, pod
 from tests.s3_server import S3Backend
 
 pytestmark = pytest.mark.e2e
@@ -34,11 +34,11 @@ def test_logs_are_written_listed_and_read(archive: Archive, s3_backend: S3Backen
     archive.check_writable()
     lines = [(number * S // 10, f"line {number}") for number in range(100)]
     LogCopy(PodCluster(lines=lines, pod=pod()), archive, JOB, only_run(pod())).make()
-    found = ArchivedLog(archive, JOB, "trainer", 0)
+    found = ArchivedLog(archive, JOB.app_id, UID, "trainer", 0)
     query = LogQuery(namespace="default", pod=found.pod, timestamps=False, tail_lines=2)
     assert [*read_source(found, query)] == ["line 98\n", "line 99\n"]
     paths = [path.relative_to(s3_backend.bucket).as_posix() for path in s3_backend.bucket.rglob("*") if path.is_file()]
-    assert [path.partition(JOB.uid)[0] for path in paths] == ["team/logs/default/train/"] * 2
+    assert [path.partition(UID)[0] for path in paths] == ["team/logs/default/train/"] * 2
 
 
 @pytest.mark.extended
@@ -46,7 +46,7 @@ def test_a_large_log_is_uploaded_in_parts(archive: Archive, s3_backend: S3Backen
     made = random.Random(1)
     lines = [(number * 10**6, made.randbytes(1000).hex()) for number in range(20_000)]
     LogCopy(PodCluster(lines=lines, pod=pod()), archive, JOB, only_run(pod())).make()
-    (key,) = newest_copies(archive.index(JOB.folder))
+    (key,) = newest_copies(archive.index(FOLDER))
     assert (s3_backend.bucket / "team/logs" / key.log).stat().st_size > 2 * UPLOAD_BYTES
     assert [line.split()[1] for line in archive.lines(key)] == [text for _, text in lines]
 
@@ -69,7 +69,7 @@ def test_1000_runs_are_listed_in_few_requests(
         return await original(self, request)
 
     monkeypatch.setattr(AIOHTTPSession, "send", count)
-    assert len(archive.index(JOB.folder)) == RUNS
+    assert len(archive.index(FOLDER)) == RUNS
     record_property("requests", len(asked))
     assert len(asked) <= 5
 

@@ -12,7 +12,7 @@ from torchx_pulumi.logs.query import PodRun, runs_of_pod
 from torchx_pulumi_fleet.archive import Archive, open_archive
 from torchx_pulumi_fleet.archive.archive import newest_copies
 
-from tests.fleet.archive.pods import JOB
+from tests.fleet.archive.pods import FOLDER
 from tests.unit.logs.scripted import ScriptedCluster
 
 
@@ -62,5 +62,5 @@ def only_run(pod: dict[str, Any]) -> PodRun:
 
 def archived_text(archive: Archive) -> str:
     """Return the only log of an archive."""
-    (key,) = newest_copies(archive.index(JOB.folder))
+    (key,) = newest_copies(archive.index(FOLDER))
     return "".join(archive.lines(key))

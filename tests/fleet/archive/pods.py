@@ -6,12 +6,16 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from torchx_pulumi.logs.archives import ArchivedJob
+from torchx_pulumi.apps.ownership import Run
+from torchx_pulumi.apps.variants import find_variant
 from torchx_pulumi.logs.query import ContainerRun
 from torchx_pulumi.model import labels
 from torchx_pulumi_fleet.archive import ArchivedRun
+from torchx_pulumi_fleet.archive.archive import job_folder
 
-JOB = ArchivedJob(app_id="default:train", scheduler="volcano", uid="9b2c1f0a-0000-4000-8000-000000000001")
+UID = "9b2c1f0a-0000-4000-8000-000000000001"
+JOB = Run(namespace="default", job_name="train", variant=find_variant("volcano", None), uid=UID)
+FOLDER = job_folder(JOB.app_id, UID)
 CREATED = "2026-01-01T00:00:00Z"
 
 
@@ -26,7 +30,7 @@ def pod(
     inits: list[dict[str, Any]] | None = None,
     containers: tuple[str, ...] = ("main",),
     deleted: bool = False,
-    owner: str = JOB.uid,
+    owner: str = UID,
 ) -> dict[str, Any]:
     """Return a pod of the job object with the uid `owner`; without statuses its containers have ended well."""
     meta: dict[str, Any] = {
@@ -89,9 +93,15 @@ def running(started: str = CREATED) -> dict[str, Any]:
 
 
 def archived_run(
-    job: ArchivedJob, run: ContainerRun, at: datetime, *, complete: bool = True, size: int = 3
+    run: ContainerRun,
+    at: datetime,
+    *,
+    app_id: str = JOB.app_id,
+    uid: str = UID,
+    complete: bool = True,
+    size: int = 3,
 ) -> ArchivedRun:
     """Return the record of a copy that was made at a time."""
     of_run = {item.name: getattr(run, item.name) for item in fields(ContainerRun)}
-    of_job = {"app_id": job.app_id, "scheduler": job.scheduler, "uid": job.uid}
+    of_job = {"app_id": app_id, "scheduler": "volcano", "uid": uid}
     return ArchivedRun(**of_job, **of_run, lines=1, bytes=size, complete=complete, copied_at=at)

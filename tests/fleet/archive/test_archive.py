@@ -14,22 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.logs.archives import ArchivedJob
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.storage.stores import FolderStore
 from torchx_pulumi_fleet.archive import Archive, ArchivedRun, LogCopy
-from torchx_pulumi_fleet.archive.archive import key_of_run, newest_copies
+from torchx_pulumi_fleet.archive.archive import job_folder, key_of_run, newest_copies
 
 from tests.fleet.archive.clusters import PodCluster, archive_in, archived_text, only_run
-from tests.fleet.archive.pods import JOB, archived_run, pod
+from tests.fleet.archive.pods import FOLDER, JOB, UID, archived_run, pod
 
 REF = only_run(pod())
-KEY = key_of_run(JOB, REF)
+KEY = key_of_run(FOLDER, REF)
+REPLICA = f"{FOLDER}/{REF.role}/{REF.replica}"
 
 
-def record(job: ArchivedJob = JOB, *, restarts: int = 0, complete: bool = True, size: int = 3) -> ArchivedRun:
-    at, run = datetime(2026, 1, 1, tzinfo=timezone.utc), replace(REF, restarts=restarts)
-    return archived_run(job, run, at, complete=complete, size=size)
+def record(*, restarts: int = 0, **values: Any) -> ArchivedRun:
+    return archived_run(replace(REF, restarts=restarts), datetime(2026, 1, 1, tzinfo=timezone.utc), **values)
 
 
 def packed(text: str) -> io.BytesIO:
@@ -83,7 +82,7 @@ def test_a_log_without_its_record_does_not_count(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         Archive(lambda: Killed(tmp_path), "logs").write(record(), packed("a\n"))
     archive = Archive(lambda: FolderStore(tmp_path), "logs")
-    assert archive.index(JOB.folder) == []
+    assert archive.index(FOLDER) == []
     archive.write(record(), packed("b\n"))
     assert archived_text(archive) == "b\n"
 
@@ -98,12 +97,12 @@ def test_a_damaged_record_is_left_out_and_the_others_are_read(
     archive.write(record(), packed("a\n"))
     bad = replace(KEY, restarts=1)
     (tmp_path / "logs" / bad.record).write_bytes(damage)
-    found = archive.read(archive.index(JOB.folder))
+    found = archive.read(archive.index(FOLDER))
     assert [run.key for run in found] == [KEY]
     assert bad.record in caplog.text
     # It is not archived, so that a copy replaces it.
     LogCopy(PodCluster(pod=pod()), archive, JOB, replace(REF, restarts=1, container_id=None)).make()
-    assert len(archive.read(archive.index(JOB.folder))) == 2
+    assert len(archive.read(archive.index(FOLDER))) == 2
 
 
 def test_a_damaged_log_is_an_error_that_names_the_file(tmp_path: Path) -> None:
@@ -142,9 +141,7 @@ def test_a_read_only_folder_is_a_permission_error(tmp_path: Path) -> None:
 def test_temporary_files_of_killed_writers_are_removed_later(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
     archive.write(record(), packed("a\n"))
-    old, young = (
-        tmp_path / "logs" / JOB.replica_folder(REF.role, REF.replica) / name for name in (".old.tmp", ".young.tmp")
-    )
+    old, young = (tmp_path / "logs" / REPLICA / name for name in (".old.tmp", ".young.tmp"))
     for path in (old, young):
         path.write_text("")
     os.utime(old, (time.time() - 7200,) * 2)
@@ -153,12 +150,11 @@ def test_temporary_files_of_killed_writers_are_removed_later(tmp_path: Path) -> 
     assert len(newest_copies(archive.index())) == 2
 
 
-def archived(archive: Archive, **job: str) -> ArchivedJob:
-    """Archive a complete and an incomplete run of a job."""
-    mine = replace(JOB, **job)
+def archived(archive: Archive, *, app_id: str = JOB.app_id, uid: str = UID) -> str:
+    """Archive a complete and an incomplete run of a job, and return its folder."""
     for number, complete in ((0, True), (1, False)):
-        archive.write(record(mine, restarts=number, complete=complete), packed("x\n"))
-    return mine
+        archive.write(record(app_id=app_id, uid=uid, restarts=number, complete=complete), packed("x\n"))
+    return job_folder(app_id, uid)
 
 
 def files_in(folder: Path) -> set[Path]:
@@ -167,29 +163,26 @@ def files_in(folder: Path) -> set[Path]:
 
 def test_all_logs_of_a_job_are_removed_and_none_of_another(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
-    uid = JOB.uid
-    others = [{"uid": f"{uid}0"}, {"uid": "other"}, {"app_id": "team-2:app"}, {"app_id": f"{JOB.app_id}-2"}]
-    for other in others:
-        archived(archive, **other)
+    others = [{"uid": f"{UID}0"}, {"uid": "other"}, {"app_id": "team-2:app"}, {"app_id": f"{JOB.app_id}-2"}]
+    folders = [archived(archive, **other) for other in others]
     before = files_in(tmp_path)
     mine = archived(archive)
     assert archive.remove(mine) == 2
     assert files_in(tmp_path) == before
-    assert not (tmp_path / "logs" / mine.folder).exists()
+    assert not (tmp_path / "logs" / mine).exists()
     assert archive.remove(mine) == 0
-    for other in others:
-        assert archive.remove(replace(JOB, **other)) == 2
+    assert [archive.remove(folder) for folder in folders] == [2] * len(others)
     assert list((tmp_path / "logs").iterdir()) == []
 
 
 def test_a_file_that_no_archive_writes_stays(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
     mine = archived(archive)
-    notes = tmp_path / "logs" / mine.replica_folder(REF.role, REF.replica) / "notes.json"
+    notes = tmp_path / "logs" / REPLICA / "notes.json"
     notes.write_text("{}")
-    (tmp_path / "logs" / mine.folder / "thesis.log.gz").write_text("years of work")
+    (tmp_path / "logs" / mine / "thesis.log.gz").write_text("years of work")
     assert archive.remove(mine) == 2
-    assert files_in(tmp_path) == {notes, tmp_path / "logs" / mine.folder / "thesis.log.gz"}
+    assert files_in(tmp_path) == {notes, tmp_path / "logs" / mine / "thesis.log.gz"}
 
 
 def test_a_removal_that_stops_anywhere_shows_no_record_without_its_log_and_is_completed(tmp_path: Path) -> None:
@@ -211,6 +204,6 @@ def test_a_removal_that_stops_anywhere_shows_no_record_without_its_log_and_is_co
         with pytest.raises(OSError, match="disk"):
             archive.remove(mine)
         storage.left = 100
-        assert all("".join(archive.lines(key)) for key in archive.index(mine.folder))
+        assert all("".join(archive.lines(key)) for key in archive.index(mine))
         archive.remove(mine)
         assert files_in(tmp_path) == set()

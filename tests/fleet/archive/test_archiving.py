@@ -24,7 +24,7 @@ from torchx_pulumi_fleet.tracker.reporting import Reporter
 from torchx_pulumi_fleet.writer.checks import check_archives
 
 from tests.fleet.archive.clusters import PodCluster
-from tests.fleet.archive.pods import JOB, ended, pod, running, status
+from tests.fleet.archive.pods import UID, ended, pod, running, status
 from tests.fleet.writer.live_apps import app_of
 from tests.fleet.writer.world import World, wait_for
 from tests.unit.logs.scripted import Stream, shown
@@ -39,7 +39,7 @@ FORBIDDEN = ClusterError("pods/log is forbidden", reason="Forbidden")
 
 LAUNCHED = {
     "kind": "Job",
-    "metadata": {"name": "train", "namespace": "default", "uid": JOB.uid, "labels": {labels.LAUNCH: "mine"}},
+    "metadata": {"name": "train", "namespace": "default", "uid": UID, "labels": {labels.LAUNCH: "mine"}},
 }
 """The job object of the launch."""
 FOREIGN = {**LAUNCHED, "metadata": {**LAUNCHED["metadata"], "labels": {labels.LAUNCH: "of a colleague"}}}  # type: ignore[dict-item]
@@ -51,11 +51,11 @@ class Cluster(PodCluster):
 
 
 def app(**changes: Any) -> App:
-    run = {"namespace": "default", "job_name": "train", "launches": frozenset({"mine"}), "uid": JOB.uid}
+    run = {"namespace": "default", "job_name": "train", "launches": frozenset({"mine"}), "uid": UID}
     return app_of({}, StackName(project="torchx", stack="s"), **{**run, **changes})
 
 
-def owned(found: dict[str, Any], uid: str = JOB.uid) -> dict[str, Any]:
+def owned(found: dict[str, Any], uid: str = UID) -> dict[str, Any]:
     found = copy.deepcopy(found)
     found["metadata"]["ownerReferences"] = [{"kind": "Job", "uid": uid, "name": "train"}]
     return found
@@ -113,7 +113,7 @@ def test_a_log_is_copied_once_when_its_container_has_ended(setup: Setup) -> None
         setup.idle()
     setup.see(cluster, owned(pod()), deleted=True)
     (run,) = setup.runs()
-    assert (run.complete, run.lines, run.app_id, run.uid) == (True, 12, "default:train", JOB.uid)
+    assert (run.complete, run.lines, run.app_id, run.uid) == (True, 12, "default:train", UID)
     assert len(cluster.asked) == 1
     assert setup.lines == []
     assert setup.archiver._copies == {}
@@ -278,7 +278,7 @@ def test_pods_of_the_run_before_are_archived_as_its_own(setup: Setup) -> None:
     setup.see(Cluster(lines=LINES, pod=pod()), owned(pod(statuses=[status(state=running())])))
     setup.see(Cluster(lines=LINES, pod=pod()), owned(pod()), app(uid="next"))
     setup.idle()
-    assert [run.uid for run in setup.runs()] == [JOB.uid]
+    assert [run.uid for run in setup.runs()] == [UID]
 
 
 def test_an_app_without_an_archive_is_left_alone(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ from pathlib import PurePosixPath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torchx_pulumi.logs.archives import ArchivedJob
-from torchx_pulumi_fleet.archive.archive import escape, key_of_run, read_key
+from torchx_pulumi_fleet.archive.archive import escape, job_folder, key_of_run, read_key
 
 from tests.fleet.archive.clusters import only_run
-from tests.fleet.archive.pods import JOB, pod
+from tests.fleet.archive.pods import UID, pod
 
 HOSTILE = [
     "..",
@@ -39,9 +38,8 @@ SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.%~"
 def test_names_from_a_cluster_stay_within_the_archive(
     job_name: str, uid: str, role: str, pod_uid: str, container: str, partial: bool
 ) -> None:
-    job = replace(JOB, app_id=f"default:{job_name}", uid=uid)
     ref = replace(only_run(pod()), role=role, pod_uid=pod_uid, container=container, restarts=3)
-    key = replace(key_of_run(job, ref), partial=partial)
+    key = replace(key_of_run(job_folder(f"default:{job_name}", uid), ref), partial=partial)
     assert set(key.log) <= SAFE | {"/"}
     parts = PurePosixPath(key.log).parts
     assert len(parts) == 6
@@ -61,8 +59,7 @@ def test_other_files_are_no_records(path: str) -> None:
 
 def test_a_path_says_what_it_is() -> None:
     ref = replace(only_run(pod()), pod_created_at=datetime(2026, 11, 22, 17, 44, tzinfo=timezone.utc))
-    job = ArchivedJob(app_id="team:train-x1", scheduler="volcano", uid=JOB.uid)
-    assert key_of_run(job, ref).log == (
+    assert key_of_run(job_folder("team:train-x1", UID), ref).log == (
         "team/train-x1/9b2c1f0a-0000-4000-8000-000000000001/trainer/0/"
         "20261122T174400Z-9b2c1f0a-0000-4000-8000-00000000000a-0-main.log.gz"
     )

@@ -18,7 +18,7 @@ from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi_fleet.archive import Archive, ArchivedLog, LogCopy
 
 from tests.fleet.archive.clusters import PodCluster, archive_in, until_first_wait
-from tests.fleet.archive.pods import JOB, ended, pod, running, status
+from tests.fleet.archive.pods import FOLDER, JOB, UID, ended, pod, running, status
 from tests.unit.logs.scripted import START, shown
 
 S = 10**9
@@ -38,7 +38,7 @@ def archived(archive: Archive, found: dict[str, Any], *texts: str, previous: tup
 
 
 def read(archive: Archive, attempt: int | None = None, **options: Any) -> list[str]:
-    log = ArchivedLog(archive, JOB, "trainer", 0, attempt=attempt)
+    log = ArchivedLog(archive, JOB.app_id, UID, "trainer", 0, attempt=attempt)
     query = LogQuery(namespace="default", pod=log.pod, **{"timestamps": False, **options})
     return [line.rstrip("\n") for line in read_source(log, query)]
 
@@ -100,7 +100,7 @@ def test_all_limits_of_a_query_apply(archive: Archive) -> None:
 
 def test_a_replica_without_a_log_is_an_error_that_names_the_archive(archive: Archive) -> None:
     with pytest.raises(ClusterError, match=r"has no log of trainer/1 of app default:train") as raised:
-        ArchivedLog(archive, JOB, "trainer", 1)
+        ArchivedLog(archive, JOB.app_id, UID, "trainer", 1)
     assert raised.value.reason == "NotFound"
     assert archive.name in str(raised.value)
 
@@ -108,7 +108,7 @@ def test_a_replica_without_a_log_is_an_error_that_names_the_archive(archive: Arc
 def test_a_role_is_found_by_its_name_as_the_user_wrote_it(tmp_path: Path) -> None:
     archive = archive_in(tmp_path)
     archived(archive, pod(role="my.role"), "a")
-    assert ArchivedLog(archive, JOB, "my/role", 0).attempt == 1
+    assert ArchivedLog(archive, JOB.app_id, UID, "my/role", 0).attempt == 1
 
 
 def test_the_note_says_which_attempt_and_what_is_missing(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_note_says_which_attempt_and_what_is_missing(tmp_path: Path) -> None
     (ref,) = runs_of_pod(found)
     cluster = PodCluster(lines=lines(*(["x" * 50] * 100)), pod=found)
     run = LogCopy(cluster, archive, JOB, ref, limit_bytes=1000, stop=until_first_wait()).make()
-    assert ArchivedLog(archive, JOB, "trainer", 0).note == (
+    assert ArchivedLog(archive, JOB.app_id, UID, "trainer", 0).note == (
         f"read from the archive {archive.name}: copied at {format_time(run.copied_at)}; container main: copied "
         "before its end, which is missing, and 7,216 of its 8,200 bytes were left out, at the line that says so"
     )
@@ -135,7 +135,7 @@ def test_a_line_of_100_mb_is_returned_in_parts(tmp_path: Path) -> None:
         file.write(b"\nlast\n")
     packed.seek(0)
     archive._store.upload(key.log, packed)
-    cluster = ArchivedLog(archive, JOB, "trainer", 0)
+    cluster = ArchivedLog(archive, JOB.app_id, UID, "trainer", 0)
     parts = [len(part) for part in cluster.open("main", StreamOptions())]
     assert max(parts) <= 2**20
     assert sum(parts) == len(shown((0, ""))) + 100 * 2**20 + 5
@@ -146,10 +146,10 @@ def test_the_note_says_that_the_node_may_have_removed_the_first_lines(tmp_path: 
     archive = archive_in(tmp_path)
     late = [(number * S + 5 * S, "x" * 1000) for number in range(100)]
     LogCopy(PodCluster(lines=late, pod=pod()), archive, JOB, runs_of_pod(pod())[0]).make()
-    cluster = ArchivedLog(archive, JOB, "trainer", 0)
+    cluster = ArchivedLog(archive, JOB.app_id, UID, "trainer", 0)
     assert "; container main: its first line is 5 s younger than the container, whose node may have" in cluster.note
     archived(archive, pod(uid="9b2c1f0a-0000-4000-8000-00000000000b", created=RETRY), *("x" * 1000 for _ in range(100)))
-    assert "younger" not in ArchivedLog(archive, JOB, "trainer", 0).note
+    assert "younger" not in ArchivedLog(archive, JOB.app_id, UID, "trainer", 0).note
 
 
 def test_a_replica_is_read_without_a_listing_of_the_whole_job(
@@ -160,4 +160,4 @@ def test_a_replica_is_read_without_a_listing_of_the_whole_job(
     archived(archive, pod("other", role="trainer-1", uid="9b2c1f0a-0000-4000-8000-00000000000c"), "other")
     archived(archive, pod("other", replica=10, uid="9b2c1f0a-0000-4000-8000-00000000000d"), "other")
     assert read(archive)[0] == "main: third"
-    assert listed == [JOB.replica_folder("trainer", 0)]
+    assert listed == [f"{FOLDER}/trainer/0"]

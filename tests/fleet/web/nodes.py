@@ -22,7 +22,7 @@ from torchx_pulumi_fleet.tracker.reporting import Reporter
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks
 
 from tests.fakes import FakeCluster
-from tests.fleet.archive.pods import JOB
+from tests.fleet.archive.pods import UID
 from tests.fleet.writer.live_apps import BACKEND, changed, tracked_app
 from tests.fleet.writer.world import wait_for
 
@@ -143,7 +143,7 @@ class Node(FakeCluster):
 
 def tracked(*, backend: str = BACKEND, **changes: Any) -> App:
     """Return the app whose pods and archive `tests.fleet.archive.pods` makes."""
-    return changed(tracked_app("train", backend=backend, uid=JOB.uid), **{"namespace": "default", **changes})
+    return changed(tracked_app("train", backend=backend, uid=UID), **{"namespace": "default", **changes})
 
 
 def versions(objects: Iterable[Manifest]) -> set[tuple[str, str]]:
@@ -175,7 +175,7 @@ class Site:
         finally:
             self.view.watched.stop()
 
-    def put_job(self, uid: str = JOB.uid) -> None:
+    def put_job(self, uid: str = UID) -> None:
         """Create the job object."""
         kind = self.app.run.variant.job_object
         meta = {"name": "train", "namespace": "default", "uid": uid, "labels": {labels.LAUNCH: "l1"}}

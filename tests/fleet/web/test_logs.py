@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torchx_pulumi.apps.app import App
 from torchx_pulumi.logs import LogStop
-from torchx_pulumi.logs.archives import ArchivedJob
 from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.model.timestamps import parse_time
@@ -21,7 +21,7 @@ from torchx_pulumi_fleet.web.archives import KnownArchives
 from torchx_pulumi_fleet.web.logs import LONGEST_PART, NOTE, LiveLogs, LogRequest, status_of
 
 from tests.fleet.archive.clusters import PodCluster, until_first_wait
-from tests.fleet.archive.pods import JOB, ended, pod, running, status
+from tests.fleet.archive.pods import JOB, UID, ended, pod, running, status
 from tests.fleet.web.nodes import FastClock, Log, Site, tracked
 from tests.fleet.writer.live_apps import changed
 from tests.fleet.writer.world import wait_for
@@ -79,14 +79,13 @@ def follow(site: Site, url: str | None = None, stop: LogStop | None = None, **ch
     return Following(logs(site, url).open(site.live, request(**changes), stop or LogStop()))
 
 
-def archive(folder: Path, found: dict[str, Any], *texts: str, uid: str = JOB.uid) -> str:
+def archive(folder: Path, found: dict[str, Any], *texts: str, uid: str = UID) -> str:
     """Archive the runs of a pod, and return the archive's URL."""
     url = str(folder / "logs")
-    job = ArchivedJob(app_id=JOB.app_id, scheduler=JOB.scheduler, uid=uid)
     for ref in runs_of_pod(found):
         lines = [(number * S, f"{text} {ref.restarts}") for number, text in enumerate(texts)]
         cluster = PodCluster(lines=lines, previous_lines=lines, pod=found)
-        LogCopy(cluster, open_archive(url), job, ref, stop=until_first_wait()).make()
+        LogCopy(cluster, open_archive(url), replace(JOB, uid=uid), ref, stop=until_first_wait()).make()
     return url
 
 
@@ -300,7 +299,7 @@ def test_an_earlier_run_is_read_by_its_uid(site: Site, tmp_path: Path) -> None:
     site.put_pod(POD, Log("now"))
     note, line = read(site, url, run="1111")
     assert (line, f"run {earlier}" in note) == ("earlier 0\n", True)
-    assert read(site, url, run=JOB.uid[:8])[-1] == "now\n"
+    assert read(site, url, run=UID[:8])[-1] == "now\n"
     with pytest.raises(ClusterError, match="has no run '22'"):
         read(site, url, run="22")
     with pytest.raises(ClusterError, match="no archive"):
@@ -363,7 +362,7 @@ def test_pods_of_an_earlier_job_object_are_not_those_of_the_run(site: Site) -> N
     site.put_pod(found, Log("of the old run"))
     with pytest.raises(ClusterError, match="has no pod"):
         read(site)
-    found["metadata"]["ownerReferences"][0]["uid"] = JOB.uid
+    found["metadata"]["ownerReferences"][0]["uid"] = UID
     site.put_pod(found, Log("of this run"))
     assert read(site)[1:] == ["of this run\n"]
 

@@ -20,7 +20,7 @@ from torchx_pulumi_fleet.web.archives import KnownArchives
 from torchx_pulumi_fleet.web.logs import LiveLogs, LogRequest
 from torchx_pulumi_fleet.web.runs import RunHistory
 
-from tests.fleet.archive.pods import JOB, ended, pod, running, status
+from tests.fleet.archive.pods import UID, ended, pod, running, status
 from tests.fleet.web.nodes import FastClock, Log, Site
 from tests.fleet.web.test_logs import archive
 from tests.fleet.writer.live_apps import changed
@@ -56,7 +56,7 @@ def test_attempts_of_pods_and_archive_have_the_numbers_by_which_their_logs_are_r
     assert numbered(earlier) == [(1, "main", 0, False, True, True)]
     named = {name: present[name] for name in ("uid", "current", "archived", "state", "reason", "attempt", "omitted")}
     assert named == {
-        "uid": JOB.uid,
+        "uid": UID,
         "current": True,
         "archived": True,
         "state": "RUNNING",
@@ -223,5 +223,5 @@ def test_readers_share_what_was_read_until_the_app_is_launched_again(site: Site,
     site.fleet.put_stack(changed(site.app, uid="another"))
     assert [(run["uid"], run["archived"]) for run in shared.of(site.live)["runs"]] == [
         ("another", False),
-        (JOB.uid, True),
+        (UID, True),
     ]

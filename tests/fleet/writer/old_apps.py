@@ -10,7 +10,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.logs.archives import ArchivedJob
 from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import DeployError
@@ -77,8 +76,8 @@ class OldApps:
             world.phase(app, "Completed", succeeded=1)
         self.write(app, program=program, end=end)
         self.note_update(app)
-        job = ArchivedJob(app_id=app.entry.app_id, scheduler=app.entry.scheduler, uid=str(app.entry.uid))
-        open_archive(str(self.logs)).write(archived_run(job, runs_of_pod(pod())[-1], NOW), io.BytesIO(b"log"))
+        record = archived_run(runs_of_pod(pod())[-1], NOW, app_id=app.entry.app_id, uid=str(app.entry.uid))
+        open_archive(str(self.logs)).write(record, io.BytesIO(b"log"))
         self.index.add(replace(app.entry, stage=Stage.LAUNCHED))
         return app
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.app import App
 from torchx_pulumi.cli.main import EXIT_INVALID
 from torchx_pulumi.kube import kinds
-from torchx_pulumi.logs.archives import ArchivedJob
 from torchx_pulumi.logs.query import runs_of_pod
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError
@@ -102,10 +102,9 @@ def gone(world: World, submit: Callable[..., str], folder: Path) -> str:
     app_id = submit(log_archive=str(folder))
     entry = entry_of(app_id)
     add_pods(world.cluster, entry)
-    job = ArchivedJob(app_id=app_id, scheduler=entry.scheduler, uid=str(entry.uid))
     for found in world.cluster.list(kinds.POD, None):
         for one in runs_of_pod(found):
-            LogCopy(world.cluster, open_archive(str(folder)), job, one).make()
+            LogCopy(world.cluster, open_archive(str(folder)), App.of(entry).run, one).make()
     world.scheduler().cancel(app_id)
     remove_pods(world, app_id)
     return app_id
