@@ -15,7 +15,6 @@ from typing import Any, get_args, get_origin
 
 from torchx_pulumi.inputs.overlay_file import read_overlay_file
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.model.labels import INSTANCE_TYPE
 from torchx_pulumi.model.options import is_table, rows_of, unknown_name
 from torchx_pulumi.planning.checks.values import shown
 from torchx_pulumi.planning.typed_reader import (
@@ -60,26 +59,20 @@ _DEFAULT_IF_EMPTY = ("namespace", "scheduler_name", "mode", "permissions")
 _KNOWN_NUMBERS = ("num_replicas", "min_replicas", "timeout_s", "delete_timeout_s")
 """Numbers that must be known in a preview, like all texts that are not an `Input`."""
 
-_NUMBER_STAND_INS: Mapping[str, tuple[int, int]] = {
-    "memory_mb": (10**6, 3 * 10**6),
-    "reserved_millicpu": (1, 2),
-    "reserved_memmb": (1, 2),
+_NUMBER_STAND_INS: Mapping[str, int] = {
+    "memory_mb": 10**6,
+    "reserved_millicpu": 1,
+    "reserved_memmb": 1,
     # Not every variant takes retries.
-    "max_retries": (0, 3),
+    "max_retries": 0,
 }
-"""Stand-ins for unknown numbers: two values, such that differences of numbers stay positive."""
+"""Stand-ins for unknown numbers, such that differences of numbers stay positive."""
 
-_ANY_NUMBER_STAND_IN = (1000, 3000)
-"""Stand-ins for all other numbers: larger than the reserved amounts, and valid as a port."""
+_TEXT_STAND_INS: Mapping[str, str] = {"effect": "NoSchedule", "operator": "Equal"}
+"""Stand-ins for unknown texts with few values, by the key in a toleration."""
 
-_KEY_STAND_INS: Mapping[str, str] = {"devices": f"example.com/{STAND_IN}k", "capabilities": INSTANCE_TYPE}
-"""Field to the key of the other value of a mapping that is not known."""
-
-_OVERLAY_STAND_IN: Mapping[str, Any] = {
-    "__put__:metadata": {"annotations": {f"{STAND_IN}key": ""}, "labels": {f"{STAND_IN}key": ""}},
-    "__put__:spec": {"containers": [{"name": f"{STAND_IN}container", "image": f"{STAND_IN}image"}]},
-}
-"""Overlay that replaces all of a pod, for one that is not known."""
+_ANY_NUMBER_STAND_IN = 1000
+"""Stand-in for all other numbers: larger than the reserved amounts, and valid as a port."""
 
 
 class ArgumentReader(TypedReader):
@@ -144,7 +137,7 @@ class ArgumentReader(TypedReader):
         it comes from. Names and images of roles must be texts.
         """
         if isinstance(value, Unknown) and _field(path) not in _CHOICES:
-            return _stand_in(value)
+            return _TEXT_STAND_INS.get(path.rpartition("[")[2].rstrip("]"), _stand_in(value))
         if _field(path) in _CHOICES:
             return str(self.choice(_CHOICES[_field(path)], value, path).value)
         if isinstance(value, _NO_TEXT) or value is None:
@@ -176,7 +169,7 @@ class ArgumentReader(TypedReader):
     def flag(self, value: Any, path: str) -> bool:
         """Return a truth value; true and false may be text."""
         if isinstance(value, Unknown):
-            return value.second
+            return False
         if isinstance(value, bool) or value in ("true", "false"):
             return value in (True, "true")
         return bool(self.other(bool, path, f"must be true or false, found {_found(value)}"))
@@ -194,7 +187,7 @@ class ArgumentReader(TypedReader):
         """Return the items of a list: a tuple, and a list inside a mapping."""
         in_mapping = path.endswith("]")
         if isinstance(value, Unknown) and hint is not RoleSpec:
-            return self._unknown_items(hint, value, path, in_mapping=in_mapping)
+            return [_stand_in(value)] if in_mapping else ()
         if isinstance(value, (str, *_BYTES)) or not isinstance(value, Sequence):
             advice = "; put the text into a list" if isinstance(value, str) else ""
             self.refuse(path, f"must be a list{' of texts' if in_mapping else ''}, found {_found(value)}{advice}")
@@ -202,21 +195,12 @@ class ArgumentReader(TypedReader):
         items = [self.item(hint, item, path if hint is str else f"{path}[{i}]") for i, item in enumerate(value)]
         return items if in_mapping else tuple(items)
 
-    def _unknown_items(self, hint: Any, value: Unknown, path: str, *, in_mapping: bool) -> Sequence[Any]:
-        if in_mapping:
-            return [_stand_in(value)]
-        if not value.second:
-            return ()
-        if hint is MountSpec:
-            return (MountSpec(kind="volume", src=f"{STAND_IN}claim", dst=f"/{STAND_IN}path"),)
-        return (self.item(hint, value, path),)
-
     def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
         """Return a mapping without nulls. In lists of arguments of plugins a null is a problem."""
         if _field(path) == "pod_overlay":
             return super().mapping(hint, value, path)
         if isinstance(value, Unknown):
-            value = {_KEY_STAND_INS.get(_field(path), f"{STAND_IN}k"): value} if value.second else {}
+            return {}
         if not isinstance(value, Mapping):
             self.refuse(path, f"must be an object, found {_found(value)}")
             return {}
@@ -226,7 +210,7 @@ class ArgumentReader(TypedReader):
     def item(self, hint: Any, value: Any, path: str) -> Any:
         """Return a value of a list or mapping."""
         if hint is Any:
-            return _plain(value)
+            return self.text(value, path) if isinstance(value, Unknown) else _plain(value)
         is_toleration = get_origin(hint) is not None and issubclass(get_origin(hint), Mapping)
         return self.value(hint, {"key": value} if is_toleration and isinstance(value, Unknown) else value, path)
 
@@ -241,7 +225,7 @@ class ArgumentReader(TypedReader):
     def _overlay(self, given: Any, path: str) -> Any:
         """Return a pod overlay; a text is the path or URI of its file."""
         if isinstance(given, Unknown):
-            return _OVERLAY_STAND_IN if given.second else None
+            return None
         if not isinstance(given, str):
             return _plain(given)
         try:
@@ -252,7 +236,7 @@ class ArgumentReader(TypedReader):
 
     def _number(self, value: Any, path: str) -> float | None:
         if isinstance(value, Unknown):
-            return float(_NUMBER_STAND_INS.get(_field(path), _ANY_NUMBER_STAND_IN)[value.second])
+            return float(_NUMBER_STAND_INS.get(_field(path), _ANY_NUMBER_STAND_IN))
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             return None
         try:
@@ -269,7 +253,7 @@ def argument_fields(kind: type) -> dict[str, bool]:
 
 
 def _stand_in(value: Unknown) -> str:
-    return f"{STAND_IN}{value.number}{'-other' if value.second else ''}"
+    return f"{STAND_IN}{value.number}"
 
 
 def _plain(value: Any) -> Any:

@@ -1,9 +1,7 @@
-"""Outputs among the arguments: resolve them to a tree in which each leaf says whether it is secret or unknown.
+"""Outputs among the arguments: wait for each, and note the places of secret and of unknown values.
 
-The decision about a job needs the values of its fields, so a component waits for them (docs/decisions/0004). From the
-tree come the arguments as they are, and the arguments with other values in the secret or in the unknown leaves. What is
-rendered differently from those depends on such a leaf (`marked_plan`), so macros, rounding and conversions need no
-tracking.
+The decision about a job needs the values of its fields, so a component waits for them (docs/decisions/0004). `places`
+says what such a place makes secret or unknown, so macros, rounding and conversions need no tracking.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
@@ -21,16 +18,6 @@ from torchx_pulumi.model.redaction import HIDDEN, SHORTEST, hide
 from torchx_pulumi.planning.checks.values import shown
 from torchx_pulumi.planning.references import names_in
 from torchx_pulumi.planning.typed_reader import as_text, snake_case
-
-_WORDS = (
-    ("true", "false"),
-    ("APPLICATION", "REPLICA"),
-    ("hard", "soft"),
-    ("exponential", "linear"),
-    ("Equal", "Exists"),
-)
-_OTHER_WORD = {word: other for pair in _WORDS for word, other in (pair, pair[::-1])}
-"""A valid word of a field with few values to another one."""
 
 _READ_BY_PROGRAMS = frozenset(
     {"state", "phase", "reason", "type", "status", "source", "kind", "action", "uid", "resource_version"}
@@ -48,28 +35,16 @@ class Unknown:
 
     number: int
     """Number of the value among the unknown ones."""
-    second: bool = False
-    """It stands for another value than the first one does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A value in the arguments that is neither a mapping nor a list."""
-
-    value: Any
-    secret: bool = False
 
 
 @dataclass(slots=True)
 class Leaves:
-    """One set of arguments, resolved."""
+    """What is known of the values in one set of arguments, besides the values. A leaf is no mapping and no list."""
 
-    tree: Any = None
-    """The arguments as they are nested, with a `Leaf` in place of each value."""
-    unknown: int = 0
-    """Number of unknown values."""
     secret_places: list[ValuePath] = field(default_factory=list)
-    """Places of the secret leaves."""
+    """Places of the secret leaves that are set."""
+    unknown_places: list[ValuePath] = field(default_factory=list)
+    """Places of the leaves that only `up` knows."""
     secrets: set[str] = field(default_factory=set)
     """How messages write the secret values. Only messages are searched for them."""
     resources: set[pulumi.Resource] = field(default_factory=set)
@@ -82,8 +57,7 @@ class Leaves:
 
     async def resolve(self, arguments: Any) -> Any:
         """Return arguments with every Output in them replaced by its value, or by an `Unknown`."""
-        self.tree = await self._resolve(arguments, (), secret=False)
-        return self._made(lambda leaf: leaf.value)
+        return await self._resolve(arguments, (), secret=False)
 
     async def _resolve(self, value: Any, place: ValuePath, *, secret: bool) -> Any:
         if inspect.isawaitable(value):
@@ -104,41 +78,12 @@ class Leaves:
             # In a pod overlay a tuple replaces a list.
             return tuple(items) if isinstance(value, tuple) else items
         if isinstance(value, pulumi.output.Unknown):
-            value, self.unknown = Unknown(self.unknown), self.unknown + 1
-        if secret:
+            self.unknown_places.append(place)
+            value = Unknown(len(self.unknown_places))
+        if secret and value is not None:
             self.secret_places.append(place)
             self.secrets |= set(_spellings(value))
-        return Leaf(value, secret)
-
-    def changed(self) -> Any:
-        """Return the arguments with another value of the same form in every secret leaf.
-
-        Equal secrets stay equal, others stay different, and so do the differences of numbers.
-        """
-        numbers: dict[Any, int] = {}
-
-        def change(leaf: Leaf) -> Any:
-            value = leaf.value
-            is_scalar = isinstance(value, (str, int, float))
-            number = numbers.setdefault(value, len(numbers)) if leaf.secret and is_scalar else 0
-            return another(value, number) if leaf.secret else value
-
-        return self._made(change)
-
-    def other(self) -> Any:
-        """Return the arguments with the second stand-in for every unknown value."""
-        return self._made(lambda leaf: another(leaf.value) if isinstance(leaf.value, Unknown) else leaf.value)
-
-    def _made(self, make: Callable[[Leaf], Any]) -> Any:
-        return with_leaves(self.tree, make)
-
-    def mark_texts(self, value: Any) -> Any:
-        """Return an object as a cluster has it, with every text in it that holds a secret marked so."""
-
-        def mark(leaf: Any) -> Any:
-            return pulumi.Output.secret(leaf) if isinstance(leaf, str) and self.hide(leaf) != leaf else leaf
-
-        return with_leaves(value, mark)
+        return value
 
     def hide(self, text: str) -> str:
         """Return a message without the secrets of the arguments.
@@ -196,40 +141,6 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def another(value: Any, number: int = 0) -> Any:
-    """Return another value of the same form: what takes the one takes the other, wherever that can be said.
-
-    Args:
-        value: A value.
-        number: Texts and numbers with different ones differ by more than their values do.
-
-    >>> another("hard"), another("/data"), another(7), another("250m"), another("a", 2), another(7, 2)
-    ('soft', '/changed-leaf', 8, 'changed-leaf', 'changed-leaf-2', 10)
-    >>> another("pw-of-$(USER)")
-    'changed-leaf$(USER)'
-    """
-    if isinstance(value, Unknown):
-        return replace(value, second=True)
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, (int, float)):
-        other = value + 1 + number
-        return other if other != value else value / 2
-    if not isinstance(value, str) or isinstance(value, Enum) or not value:
-        return value
-    if value in _OTHER_WORD:
-        return _OTHER_WORD[value]
-    whole, dot, fraction = value.partition(".")
-    if whole.isdecimal() and (fraction.isdecimal() or not dot):
-        # The first digit: the last one of a long fraction may not count.
-        return f"{9 - int(value[0]) or 7}{value[1:]}"
-    text = f"changed-leaf-{number}" if number else "changed-leaf"
-    text = f"/{text}" if value.startswith("/") else text
-    # Variables are rendered in the order of their references.
-    text += "".join(f"$({name})" for name in names_in(value))
-    return text if text != value else f"{text}-other"
-
-
 def _without_short(line: str, secrets: Set[str]) -> str:
     words = line.split(" ")
     for index, (before, word) in enumerate(itertools.pairwise(words), 1):
@@ -250,3 +161,6 @@ def _spellings(value: object) -> Iterator[str]:
             yield shown(value)[1:-3]
         # "2.0" is read as 2.
         yield as_text(float(value))
+    if isinstance(value, str):
+        # A warning quotes the variables that a value names; of two dollar signs macros of roles leave one.
+        yield from (name for text in (value, value.replace("$$", "$")) for name in names_in(text) if name)

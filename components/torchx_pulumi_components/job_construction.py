@@ -16,7 +16,7 @@ from typing import Any
 import pulumi
 from torchx_pulumi.inputs.appdef import read_app
 from torchx_pulumi.kube import PodReader
-from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.model.errors import Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.launch_options import WaitFor
@@ -46,19 +46,14 @@ from torchx_pulumi_components.guard import (
     settings_of,
     stack_runs,
 )
-from torchx_pulumi_components.input_resolution import (
-    Leaves,
-    ValuePath,
-    copied,
-    path_of,
-)
+from torchx_pulumi_components.input_resolution import Leaves, copied
 from torchx_pulumi_components.launch import Launch, LaunchPlanner
-from torchx_pulumi_components.marked_plan import MarkedPlan, mark_plan
 from torchx_pulumi_components.notes import entry_of, record_of
 from torchx_pulumi_components.outputs import role_outputs, run_outputs, stored_outputs
+from torchx_pulumi_components.places import Marks, marks_of, secret_problems, unknown_paths
 from torchx_pulumi_components.program_jobs import JobRefusedError, current_deferral, program_jobs
 from torchx_pulumi_components.pulumi_runtime import behind_barrier
-from torchx_pulumi_components.read_args import ParsedArgs, read_args
+from torchx_pulumi_components.read_args import read_args
 from torchx_pulumi_components.resources import (
     ChildOptions,
     KubernetesObject,
@@ -93,6 +88,8 @@ class Construction:
     """The plan that was rendered, or that of the run which is kept."""
     app: Mapping[str, Any] | None
     """Index entry of the app (`model.app_entry`). None: a program launched it."""
+    marks: Marks
+    """What is secret or unknown of the run."""
 
     def __init__(
         self,
@@ -152,8 +149,8 @@ class Construction:
 
     @property
     def is_secret(self) -> bool:
-        """Return whether the queue, the context or the archive is secret, so that outputs that name it are too."""
-        return not self.leaves.secret_arguments.isdisjoint(("queue", "kube_context", "log_archive"))
+        """Return whether the context or the archive is secret, so that outputs that name it are too."""
+        return not self.leaves.secret_arguments.isdisjoint(("kube_context", "log_archive"))
 
     async def allowed(self) -> None:
         """Wait until the job may be registered.
@@ -214,7 +211,6 @@ class Construction:
         self._jobs.declare(self.component, urns)
         await self._read_args()
         args, settings = self.args, self.args.settings
-        other = self._read_other(self.leaves.other()) if self.leaves.unknown else None
         state = read_stack_state(urns, variant_of(args.options).job_object)
         own_provider = has_provider(opts)
         chosen = self.component.get_provider(type_token("v1", "Pod")) if own_provider else None
@@ -234,8 +230,7 @@ class Construction:
         planner = LaunchPlanner(
             name=self.name,
             args=args,
-            other=other,
-            unknown=bool(self.leaves.unknown),
+            undecided=unknown_paths(self.leaves.unknown_places, args),
             state=state,
             # Mocks have no organization.
             organization=(pulumi.get_organization() or "organization", pulumi.get_project(), pulumi.get_stack()),
@@ -276,17 +271,12 @@ class Construction:
         repeats = [repeated(self.name, urn, launch.ended_elsewhere[urn]) for urn in gone]
         launch = replace(launch, warnings=(*launch.warnings, *repeats))
         check_protected(self.name, launch, protected=is_protected(opts))
-        if launch.decision.action is Action.IGNORE:
-            marked = MarkedPlan(leaves=self.leaves, registration=launch.registration, kept=state.outputs)
-        else:
-            changed = self._read_other(self.leaves.changed()) if self.leaves.secret_places else None
-            marked = mark_plan(self.leaves, launch, args, changed, other)
-        self.plan, self.app = launch.plan, state.app
+        self.plan, self.app, self.marks = launch.plan, state.app, self._marks(launch)
         self.decided.set_result(None)
-        self._log(launch, marked, why_not)
+        self._log(launch, why_not)
         if planner.cluster is None and (advice := import_advice(self.name, launch, state)):
             pulumi.log.warn(self.leaves.hide(advice), self.component)
-        await self._register(launch, marked, state, cluster, own_provider=own_provider)
+        await self._register(launch, state, cluster, own_provider=own_provider)
 
     async def _read_args(self) -> None:
         """Wait for the arguments and for the jobs that this one depends on, and read the arguments."""
@@ -295,29 +285,31 @@ class Construction:
         self.depends_on = await dependencies(self.opts.depends_on)
         resolved = await self.leaves.resolve(self.given)
         await self._jobs.wait_for(self.component, [*self.depends_on, *self.leaves.resources])
-        self.args = read_args(self.name, resolved, self.scheduler, self.spec)
+        refused = [*secret_problems(self.leaves.secret_places)]
+        self.args = read_args(self.name, resolved, self.scheduler, self.spec, refused)
         # By their names in Python, also if they are one Output.
         self.given = {snake_case(str(key)): self.given[key] for key, value in resolved.items() if value is not None}
 
+    def _marks(self, launch: Launch) -> Marks:
+        launching, undecided = launch.launching, bool(launch.undecided)
+        marks = marks_of(self.leaves, launching=launching, undecided=undecided, named=launch.named)
+        # Of a run that ignores its arguments all is known.
+        return replace(marks, unknown=frozenset()) if launch.decision.action is Action.IGNORE else marks
+
     async def _register(
-        self,
-        launch: Launch,
-        marked: MarkedPlan,
-        state: StackState,
-        cluster: PodReader | None,
-        *,
-        own_provider: bool,
+        self, launch: Launch, state: StackState, cluster: PodReader | None, *, own_provider: bool
     ) -> None:
         log, loop, context = pulumi.log.info, asyncio.get_running_loop(), copy_context()
+        marks = self.marks
 
         def say(line: str) -> None:
             loop.call_soon_threadsafe(log, self.leaves.hide(line), self.component, context=context)
 
         with behind_barrier(self.component):
             manifests, children = run_objects(
-                self.name, launch, marked, state, self._child_options(launch, state, own_provider=own_provider)
+                self.name, launch, marks, state, self._child_options(launch, state, own_provider=own_provider)
             )
-        intent = record_of(launch.intent, launch, marked)
+        intent = record_of(launch.intent, launch, marks, state)
         with behind_barrier(self.component):
             begun, objects = register_objects(
                 self.component,
@@ -335,15 +327,14 @@ class Construction:
         # The object of a run that is over is registered in previews only, and its outputs are not used.
         job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
         current = await self._wait(launch, objects, cluster)
-        outputs = run_outputs(current, job_object, marked, state, self.now)
-        self.outputs = outputs
+        self.outputs = outputs = marks.of_fields(run_outputs(current, job_object, self.leaves, state, self.now))
         self.noted.set_result(None)
         noted, entry = {"roles": [], **stored_outputs(state)}, state.app
         if await are_made(begun, objects, launch.run.attempt):
             uid = None if job_object is None else job_object.uid
-            record = record_of(launch.run, launch, marked, uid)
-            noted = noted_outputs(outputs, role_outputs(current, job_object, marked), record, objects)
-            entry = None if state.app is None else entry_of(state.app, launch, outputs, archive)
+            record = record_of(launch.run, launch, marks, state, uid)
+            noted = marks.of_fields(noted_outputs(outputs, role_outputs(current, job_object), record, objects))
+            entry = None if state.app is None else entry_of(state.app, launch, marks, outputs, archive)
         await telling
         with behind_barrier(self.component):
             register_notes(self.component, self.name, objects, outputs=noted, entry=entry)
@@ -387,7 +378,7 @@ class Construction:
             imports=imports,
             replacement_trigger=None if settings.job_name is None else launch.run.hash,
             retain_on_delete=opts.retain_on_delete,
-            secret_outputs=("metadata", "status") if self.leaves.secret_places else (),
+            secret_outputs=("metadata", "status") if self.marks.secret else (),
         )
 
     async def _wait(self, launch: Launch, objects: Sequence[KubernetesObject], cluster: PodReader | None) -> Launch:
@@ -401,21 +392,12 @@ class Construction:
         if cluster is None:
             self.failure = f"wait_for {settings.wait_for.value} needs a look at the cluster, which was not possible"
             return launch
-        look, self.failure = await wait_until(
+        seen, self.failure = await wait_until(
             launch, objects, cluster, settings.wait_for, settings.timeout_s, self.leaves.hide
         )
-        return replace(launch, look=look)
+        return seen
 
-    def _read_other(self, resolved: Mapping[str, Any]) -> ParsedArgs | None:
-        """Read arguments with other values in some places. None: they are refused although the given ones are not."""
-        # No object is made of the archive, and not every other text is the URL of one.
-        others = {name: value for name, value in resolved.items() if snake_case(name) != "log_archive"}
-        try:
-            return read_args(self.name, others, self.scheduler, self.spec)
-        except InvalidJobError:
-            return None
-
-    def _log(self, launch: Launch, marked: MarkedPlan, why_not: str) -> None:
+    def _log(self, launch: Launch, why_not: str) -> None:
         component, leaves = self.component, self.leaves
         if launch.decision.message:
             pulumi.log.info(leaves.hide(launch.decision.message), component)
@@ -425,13 +407,7 @@ class Construction:
         if why_not:
             pulumi.log.info(why_not, component)
         for warning in launch.warnings:
-            pulumi.log.warn(leaves.hide(marked.warning(warning)), component)
-        shown = [path_of(place) for place in leaves.secret_places if _names_objects(place)]
-        if shown:
-            pulumi.log.warn(
-                f"{', '.join(shown)}: is secret, but names or counts objects, so it shows in their names",
-                component,
-            )
+            pulumi.log.warn(leaves.hide(warning), component)
         if launch.imports:
             pulumi.log.info(
                 f"imported, as the last deployment was interrupted after their creation: {', '.join(launch.imports)}. "
@@ -439,7 +415,7 @@ class Construction:
                 component,
             )
         # Values that only `up` knows are other values here.
-        if not leaves.unknown and (edited := foreign_edits(launch, self.opts.ignore_changes or ())):
+        if not leaves.unknown_places and (edited := foreign_edits(launch, self.opts.ignore_changes or ())):
             pulumi.log.warn(leaves.hide(edited), component)
         for pod in launch.missing_pods():
             pulumi.log.warn(f"pod {pod} of run {launch.run.job_name} is gone; it is not started again", component)
@@ -449,12 +425,6 @@ class Construction:
         if self.depends_on:
             return frozenset(CREATED_BEFORE)
         return frozenset(option for option in CREATED_BEFORE if isinstance(self.given.get(option), pulumi.Output))
-
-
-def _names_objects(place: ValuePath) -> bool:
-    """Return whether a value shows in the names or the number of objects, which Pulumi cannot hide."""
-    names = tuple(snake_case(str(part)) for part in place)
-    return names == ("job_name",) or (names[:1] == ("roles",) and names[2:] in (("name",), ("num_replicas",)))
 
 
 def spec_of(app: Any) -> JobSpec:

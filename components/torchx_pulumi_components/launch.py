@@ -24,7 +24,7 @@ from torchx_pulumi.model.errors import (
     invalid_job,
 )
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
+from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.planning.names import owner_digest
 from torchx_pulumi.runs.decision import (
@@ -51,7 +51,7 @@ from torchx_pulumi_components.guard import (
     taken,
 )
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
-from torchx_pulumi_components.recorded_run import plan_as_launched, run_as_launched, undecided_fields, with_recorded
+from torchx_pulumi_components.recorded_run import plan_as_launched, run_as_launched, with_recorded
 from torchx_pulumi_components.stack_state import StackState, plain
 
 
@@ -65,6 +65,8 @@ class Launch:
     """The record that is registered before the job object."""
     look: Look | None = None
     """What was read of the run. None: it is launched now."""
+    judged: Mapping[str, Any] | None = None
+    """What `judge` made of `look`. None: nothing was read, or nothing is known."""
     answer: Answer = field(default_factory=Answer)
     """What the stack's state says of how the run stands. Empty: it says nothing, or is of another run."""
     ended: RunRecord | None = None
@@ -74,7 +76,8 @@ class Launch:
     stored: bool = False
     """The stack's state has the job object of a run whose object is gone."""
     undecided: tuple[str, ...] = ()
-    """Paths of fields that are unknown before `up` and decide whether this is a new run."""
+    """Paths of fields that are unknown before `up` and decide whether this is a new run. One of a mapping stands for
+    its entries."""
     owners: tuple[str, ...] = ()
     """Launch labels of the component under its URNs, the present one first."""
     named: bool = False
@@ -167,10 +170,8 @@ class LaunchPlanner:
     """URNs of jobs of other schedulers, which the aliases of this component name."""
     compared: dict[Any, tuple[dict[str, str], str]] = field(default_factory=dict)
     """Digests and hash of this job as they are compared with runs: other runs of a stack take the same of it."""
-    other: ParsedArgs | None = None
-    """The arguments with other values in the place of unknown ones. None: refused, or all are known."""
-    unknown: bool = False
-    """Some of the arguments are unknown."""
+    undecided: Set[str] = frozenset()
+    """Paths of the digests of unknown arguments (`places.unknown_paths`)."""
 
     def plan(self) -> Launch:
         """Return the registration of the component.
@@ -196,8 +197,7 @@ class LaunchPlanner:
             self._refuse_taken(new)
         if last is None:
             observed = self._observe_wanted(new_name)
-        undecided = undecided_fields(new.digests, self.other, IDENTITY_VERSION) if self.unknown else set()
-        desired = new if last is None else self._desired_run(last, new, undecided)
+        desired = new if last is None else self._desired_run(last, new)
         cluster = find_cluster(self.name, self.cluster, last or state.intent, state, observed.job_object)
         answer, look = Answer() if last is None else state.answer(last), self._look(last, observed)
         if self.cluster is None and look.gone and answer.observed:
@@ -236,10 +236,11 @@ class LaunchPlanner:
                 decision=decision,
                 intent=replace(prepared.record, uid=None),
                 look=None if kept is None else look,
+                judged=None if kept is None else judged,
                 ended=last if observed.job_object is not None and kept is None else None,
             )
         else:
-            launch = replace(self._kept(decision, last, prepared, look), answer=answer)
+            launch = replace(self._kept(decision, last, prepared, look), answer=answer, judged=judged)
         launch = self._with_cluster(launch, last, cluster)
         if launch.launching and last is not None and (new.namespace, new_name) != (last.namespace, last.job_name):
             self._refuse_foreign(new_name)
@@ -256,13 +257,13 @@ class LaunchPlanner:
         if last is not None and not launch.launching:
             differing = {path for path in machine_fields(args.spec) if new.digests[path] != last.digests.get(path)}
             warnings += [values_of_the_machine(last.job_name, differing)] if differing else []
-        same = {urn: run for urn, run in others.items() if self._is_same(urn, run, new, undecided)}
+        same = {urn: run for urn, run in others.items() if self._is_same(urn, run, new)}
         active = {urn: run for urn, run in same.items() if self._is_active(urn, run)}
         return replace(
             launch,
             active_elsewhere=active,
             ended_elsewhere={urn: run for urn, run in same.items() if urn not in active},
-            undecided=tuple(sorted(path for path in undecided if not is_in_place(path))),
+            undecided=tuple(sorted(path for path in self.undecided if not is_in_place(path))),
             owners=tuple(self.owners()),
             named=fixed_name is not None,
             warnings=(*warnings, *launch.plan.warnings),
@@ -324,7 +325,7 @@ class LaunchPlanner:
         """Return the variant of a recorded run, which can differ from that of the arguments."""
         return variant_of_run(run, self.args.options)
 
-    def _desired_run(self, last: RunRecord, new: RunRecord, undecided: Set[str]) -> RunRecord:
+    def _desired_run(self, last: RunRecord, new: RunRecord) -> RunRecord:
         """Return the run that the arguments ask for, with the identity in the version of the last run.
 
         Fields that are unknown, or left to the cluster or the machine, have the values of the last run, and its images
@@ -339,7 +340,7 @@ class LaunchPlanner:
             hash_ = run_hash(digests, launched, spec, options, rerun=args.settings.rerun, version=version)
             self.compared[key] = digests, hash_
         digests, hash_ = self.compared[key]
-        digests = with_recorded(digests, {*undecided, *args.left_open, *machine_fields(spec)}, last.digests)
+        digests = with_recorded(digests, {*self.undecided, *args.left_open, *machine_fields(spec)}, last.digests)
         return replace(new, digests=digests, hash=hash_, launched=launched)
 
     def _as_compared(self, last: RunRecord | None, desired: RunRecord) -> RunRecord | None:
@@ -396,12 +397,12 @@ class LaunchPlanner:
             if f"{run.namespace}/{run.job_name}" == wanted and has_object(run, self.stored):
                 raise taken(self.name, urn, run)
 
-    def _is_same(self, urn: str, run: RunRecord, new: RunRecord, undecided: Set[str]) -> bool:
+    def _is_same(self, urn: str, run: RunRecord, new: RunRecord) -> bool:
         """Return whether this component takes the place of another one: it has its job, or another scheduler's."""
         if scheduler_of(urn) != self.args.options.scheduler:
             return urn in self.retyped or is_next_to(urn, self.state.urn)
         # A run whose object is gone is over only if the same job is asked for.
-        wanted, policy = self._desired_run(run, new, undecided), self.args.settings.on_running_change
+        wanted, policy = self._desired_run(run, new), self.args.settings.on_running_change
         return decide(run, wanted, None, policy, self.now).action is Action.DONE_AND_GONE
 
     def _is_active(self, urn: str, run: RunRecord) -> bool:

@@ -12,14 +12,14 @@ from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.runs.decision import Action
 
 from torchx_pulumi_components.launch import Launch
-from torchx_pulumi_components.marked_plan import MarkedPlan, unknown
-from torchx_pulumi_components.stack_state import is_marked
+from torchx_pulumi_components.places import Marks, unknown
+from torchx_pulumi_components.stack_state import StackState, is_marked
 
 
 def record_of(
-    run: RunRecord, launch: Launch, marked: MarkedPlan, uid: pulumi.Output[str | None] | None = None
+    run: RunRecord, launch: Launch, marks: Marks, state: StackState, uid: pulumi.Output[str | None] | None = None
 ) -> dict[str, Any]:
-    """Return a record as it is registered. Of its fields only the namespace can be secret.
+    """Return a record as it is registered.
 
     In a preview, the fields that depend on unknown arguments are unknown. What is observed of a run later is no part of
     its record, so that a preview after its end shows no change.
@@ -27,23 +27,25 @@ def record_of(
     Args:
         run: The record.
         launch: The decision.
-        marked: The plan of the run.
+        marks: What is unknown.
+        state: The component in the stack's state.
         uid: Uid of the registered job object, if the record has none. None: it is not registered.
     """
     value = write_record(run)
     if launch.launching and launch.undecided:
-        value["digests"] |= {path: unknown() for path in launch.undecided if path in value["digests"]}
-        value |= {part: unknown() for part in ("hash", *(() if launch.named else ("app_id", "job_name")))}
-    namespace = marked.of(lambda run: {"namespace": run.plan.namespace})["namespace"]
-    if is_marked((marked.kept or {}).get("namespace")):
+        value |= {"hash": unknown(), "digests": unknown()}
+    if "name" in marks.unknown:
+        value |= {"app_id": unknown(), "job_name": unknown()}
+    if "namespace" in marks.unknown:
+        value["namespace"] = unknown()
+    if launch.decision.action is Action.IGNORE and is_marked(state.outputs.get("namespace")):
+        # The outputs in the state are kept, and so is what was secret in them.
         value["namespace"] = pulumi.Output.secret(value["namespace"])
-    elif isinstance(namespace, pulumi.Output):
-        value["namespace"] = namespace
     return value if uid is None or run.uid is not None else {**value, "uid": uid}
 
 
 def entry_of(
-    app: Mapping[str, Any], launch: Launch, outputs: Mapping[str, Any], log_archive: str | None = None
+    app: Mapping[str, Any], launch: Launch, marks: Marks, outputs: Mapping[str, Any], log_archive: str | None = None
 ) -> dict[str, Any]:
     """Return the index entry of an app that a program has taken over, for `torchx` and the fleet.
 
@@ -52,6 +54,7 @@ def entry_of(
     Args:
         app: The entry in the state.
         launch: The decision.
+        marks: What is unknown.
         outputs: Outputs of the component.
         log_archive: URL of the archive of the containers' logs. None: the program has none, or it is secret.
     """
@@ -64,7 +67,7 @@ def entry_of(
     value |= {
         "app_id": outputs["app_id"],
         "uid": outputs["uid"],
-        **without_none(launch.registration.entry_fields()),
+        **marks.of_fields(without_none(launch.registration.entry_fields())),
     }
     if app.get("run") == run.hash and (run.uid is None or app.get("uid") == run.uid) and not launch.launching:
         # A run that grew or shrank in place has other pods, and is described as it was launched.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,37 +15,37 @@ from torchx_pulumi.model.cluster_identity import write_identity
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.registration import Registration, planned_role, pod_group_objects
+from torchx_pulumi.runs.registration import planned_role, pod_group_objects
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
+from torchx_pulumi_components.input_resolution import Leaves
 from torchx_pulumi_components.launch import Launch
-from torchx_pulumi_components.marked_plan import MarkedPlan
 from torchx_pulumi_components.resources import KubernetesObject
 from torchx_pulumi_components.stack_state import StackState, as_inputs
 
 
 def run_outputs(
-    launch: Launch, job_object: KubernetesObject | None, marked: MarkedPlan, state: StackState, now: datetime
+    launch: Launch, job_object: KubernetesObject | None, leaves: Leaves, state: StackState, now: datetime
 ) -> dict[str, Any]:
-    """Return the outputs of a component.
+    """Return the outputs of a component, those with stand-ins for unknown values included.
 
     Args:
         launch: The decision.
         job_object: The registered job object. None: the run is over and its object is gone.
-        marked: The plan of the run.
+        leaves: The arguments, for messages about the run that quote them.
         state: The component in the stack's state.
         now: When the cluster was read.
     """
     plan = launch.plan
     job_name, uid = _name_and_uid(launch, job_object)
     outputs: dict[str, Any] = {
-        **marked.of(lambda run: replace(run, record=launch.run).outputs()),
+        **launch.registration.outputs(),
         "uid": uid or "",
         "pod_groups": _pod_groups(plan, plan.roles, job_name, uid),
-        "observed": _observed(launch, job_object, marked, now),
+        "observed": _observed(launch, job_object, leaves, now),
     }
     if launch.answer.requested is not None:
-        outputs["requested"] = marked.leaves.hidden(write_requested(launch.answer.requested))
+        outputs["requested"] = leaves.hidden(write_requested(launch.answer.requested))
     if launch.run.cluster is None and launch.cluster is not None:
         # An output may change without a change of the deployment; the record stays as the launch wrote it.
         outputs["cluster"] = write_identity(launch.cluster)
@@ -61,7 +60,7 @@ def stored_outputs(state: StackState) -> dict[str, Any]:
     return {name: as_inputs(value) for name, value in state.outputs.items()}
 
 
-def role_outputs(launch: Launch, job_object: KubernetesObject | None, marked: MarkedPlan) -> dict[str, dict[str, Any]]:
+def role_outputs(launch: Launch, job_object: KubernetesObject | None) -> dict[str, dict[str, Any]]:
     """Return role name in object names -> outputs of the role; arguments as `run_outputs`."""
     plan = launch.plan
     job_name, uid = _name_and_uid(launch, job_object)
@@ -69,11 +68,7 @@ def role_outputs(launch: Launch, job_object: KubernetesObject | None, marked: Ma
     found = {}
     for role in plan.roles:
         groups = pulumi.Output.from_input(_pod_groups(plan, [role], job_name, uid)).apply(pod_group_objects)
-
-        def planned(run: Registration, index: int = role.index) -> dict[str, Any]:
-            return planned_role(run.plan, run.plan.roles[index], uids)
-
-        found[role.dns_name] = {**marked.of(planned), "pod_groups": groups}
+        found[role.dns_name] = {**planned_role(plan, role, uids), "pod_groups": groups}
     return found
 
 
@@ -91,11 +86,10 @@ def _name_and_uid(
     return name, uid
 
 
-def _observed(launch: Launch, job_object: KubernetesObject | None, marked: MarkedPlan, now: datetime) -> Any:
-    hidden = marked.leaves.hidden
+def _observed(launch: Launch, job_object: KubernetesObject | None, leaves: Leaves, now: datetime) -> Any:
+    hidden = leaves.hidden
     if launch.look is not None:
-        judged = judge(launch.look, launch.answer.requested, launch.answer.observed or None)
-        return hidden({**(judged or {}), "source": "record" if launch.observed.at is None else "live"})
+        return hidden({**(launch.judged or {}), "source": "record" if launch.observed.at is None else "live"})
     if job_object is None:
         return None
     return pulumi.Output.unsecret(job_object.status.apply(lambda status: hidden(_created_status(launch, status, now))))

@@ -73,7 +73,7 @@ class PatchedImage(CheckedCall):
             resolved = await leaves.resolve(given)
             await jobs.wait_for(self, leaves.resources)
             request = _read(resolved)
-            plan = None if leaves.unknown else await asyncio.to_thread(lambda: plan_patch(**asdict(request)))
+            plan = None if leaves.unknown_places else await asyncio.to_thread(lambda: plan_patch(**asdict(request)))
             planned.set_result(None)
             outputs |= dict.fromkeys(("reference", "digest"), pulumi.output.UNKNOWN)
             if plan is not None:

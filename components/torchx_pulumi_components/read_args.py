@@ -35,7 +35,13 @@ class ParsedArgs:
     """Options that only `up` knows. A stand-in is in the place of each."""
 
 
-def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec | None = None) -> ParsedArgs:
+def read_args(
+    name: str,
+    args: Mapping[str, Any],
+    scheduler: str,
+    spec: JobSpec | None = None,
+    refused: Sequence[Problem] = (),
+) -> ParsedArgs:
     """Read a component's arguments.
 
     Args:
@@ -43,6 +49,7 @@ def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec 
         args: Resolved arguments.
         scheduler: Name of the scheduler.
         spec: The job as an AppDef; `args` then has no roles. None: the arguments have the job.
+        refused: Problems of values that were found before.
 
     Raises:
         InvalidJobError: The arguments are wrong; all problems at once, those of the rules included.
@@ -64,7 +71,8 @@ def read_args(name: str, args: Mapping[str, Any], scheduler: str, spec: JobSpec 
     unknown = frozenset(name for name, value in given.items() if isinstance(value, Unknown))
     reader.problems.extend(_setting_problems(options, settings, unknown))
     unread = [*texts_of_outputs(name, ("name",)), *texts_of_outputs(args), *texts_of_outputs(app)]
-    unread += uncovered(reader.problems, unread)
+    for problems in (reader.problems, refused):
+        unread += uncovered(problems, unread)
     if unread:
         found = [problem for problem in check_job_rules(spec) if problem.rule not in backend.tolerated]
         rules = in_words_of_args([*found, *backend.check_options(options)])

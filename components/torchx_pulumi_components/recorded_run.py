@@ -16,33 +16,16 @@ from torchx_pulumi.model.options import rows_of
 from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
 from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.planning.names import role_names
-from torchx_pulumi.runs.identity import changed_fields, field_digests
 from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, variant_of
 
+from torchx_pulumi_components.places import covers
 from torchx_pulumi_components.read_args import ParsedArgs
 
 
-def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, version: int) -> set[str]:
-    """Return the paths of the unknown fields: those that differ with other stand-ins.
-
-    Args:
-        digests: Digests of the arguments.
-        other: The arguments with other stand-ins. None: these are refused, and all fields count as unknown.
-        version: Version of the identity.
-    """
-    if other is None:
-        return set(digests)
-    others = field_digests(other.spec, other.options, rerun=other.settings.rerun, version=version)
-    return set(changed_fields(digests, others))
-
-
 def with_recorded(digests: Mapping[str, str], paths: Set[str], recorded: Mapping[str, str]) -> dict[str, str]:
-    """Return digests with the recorded ones for some fields, and for all entries of mappings among them."""
-    # An entry that only other arguments have: the mapping is unknown as a whole.
-    maps = {path[: path.rindex("[")] for path in paths if path.endswith("]") and path not in digests}
-    taken = {*paths, *(path for path in recorded if path.rpartition("[")[0] in maps or path in maps)}
-    kept = {path: digest for path, digest in digests.items() if path not in taken}
-    return kept | {path: recorded[path] for path in taken & recorded.keys()}
+    """Return digests with the recorded ones for some paths and for all that begins with them."""
+    kept = {path: digest for path, digest in digests.items() if not covers(paths, path)}
+    return kept | {path: digest for path, digest in recorded.items() if covers(paths, path)}
 
 
 def plan_as_launched(

@@ -24,11 +24,10 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.deletion import DeletionNotes
-from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.schedulers import backend_of, variant_of
 
 from torchx_pulumi_components.launch import Launch
-from torchx_pulumi_components.marked_plan import MarkedPlan
+from torchx_pulumi_components.places import Marks
 from torchx_pulumi_components.resources import (
     STORED_POD_FIELDS,
     ChildOptions,
@@ -47,13 +46,13 @@ Objects = tuple[dict[str, Manifest], ChildOptions]
 """Resource name to manifest, the job object first; and the options of the resources."""
 
 
-def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState, children: ChildOptions) -> Objects:
+def run_objects(name: str, launch: Launch, marks: Marks, state: StackState, children: ChildOptions) -> Objects:
     """Return the objects of a run and their options.
 
     Args:
         name: Name of the component.
         launch: The decision.
-        marked: The plan of the run.
+        marks: What is secret or unknown.
         state: The component in the stack's state.
         children: Options from the component.
     """
@@ -66,12 +65,13 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
     if action is Action.DONE_AND_GONE and not _shows_ended_run(launch):
         return {}, children
     rendered = launch.registration.objects()
-    job_object, *companions = marked.of(Registration.objects, rendered)
+    job_object, companions = marks.of_object(rendered[0]), [*map(marks.of_companion, rendered[1:])]
     if action is Action.DONE_AND_GONE:
         return {name: job_object}, replace(children, kept_fields=ALL_FIELDS)
     if action is Action.KEEP:
-        # The state has no fields of an object that is imported now.
-        kept = () if name in launch.imports else variant.kept_fields
+        # The state has no fields of an object that is imported now. The engine finds no field in an unknown `spec`.
+        is_open = "spec" in marks.unknown
+        kept = () if name in launch.imports else ("spec",) if is_open else variant.kept_fields
         children = replace(children, kept_fields=kept, kept_companion_fields=STORED_POD_FIELDS)
     if launch.run.imported and not variant.makes_pods:
         found, importing = launch.observed.job_object, name in children.imports
@@ -81,9 +81,11 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
             own = {} if importing else job_object["metadata"]
             kept_keys = ("name", "namespace", "labels", "annotations")
             metadata = {key: found["metadata"][key] for key in kept_keys if key in found["metadata"]}
-            observed = marked.leaves.mark_texts({"metadata": metadata, "spec": found["spec"]})
-            more = {key: _with(observed["metadata"].get(key), own[key]) for key in kept_keys[2:] if key in own}
-            job_object = {**job_object, **observed, "metadata": {**observed["metadata"], **more}}
+            metadata |= {key: _with(metadata.get(key), own[key]) for key in kept_keys[2:] if key in own}
+            if "annotations" in metadata:
+                # That of `kubectl apply` has the whole object.
+                metadata["annotations"] = marks.as_spec(metadata["annotations"])
+            job_object = {**job_object, "metadata": metadata, "spec": marks.as_spec(found["spec"])}
     if launch.replaces_job_object:
         children = replace(children, replaces_job_object=True)
     resources, manifests = launch.registration.resource_names(rendered), [job_object, *companions]

@@ -9,6 +9,7 @@ import pulumi
 from torchx_pulumi.outputs.building import assemble, log_command
 from torchx_pulumi.outputs.types import Declared, Observed, TorchxOutput, UserRequest
 
+from torchx_pulumi_components.places import unknown
 from torchx_pulumi_components.training_job import TrainingJob
 
 
@@ -30,7 +31,7 @@ def stack_outputs(
         ui_url: Link to the job in a dashboard. None: the one in the app's index entry, if `torchx run` launched it.
     """
     whole = pulumi.Output.all(job.app_id, job.declared, job.observed, job.requested).apply(
-        lambda known: _build(job, digests or {}, ui_url, *known[1:])
+        lambda known: unknown() if "queue" in job.made.marks.unknown else _build(job, digests or {}, ui_url, *known[1:])
     )
     command = job.app_id.apply(lambda _: log_command(job.plan, kube_context=job.made.kube_context))
     whole, command = _hidden_with(job, whole), _hidden_with(job, command)

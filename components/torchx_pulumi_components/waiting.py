@@ -16,7 +16,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.apps.judge import judge
-from torchx_pulumi.apps.look import Look, Remembered, look_at, read_objects
+from torchx_pulumi.apps.look import Remembered, look_at, read_objects
 from torchx_pulumi.apps.ownership import run_of_record
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.errors import ClusterError
@@ -37,7 +37,7 @@ async def wait_until(
     goal: WaitFor,
     timeout_s: int | None,
     hide: Callable[[str], str],
-) -> tuple[Look, str | None]:
+) -> tuple[Launch, str | None]:
     """Wait until a run has reached the goal.
 
     Args:
@@ -49,7 +49,7 @@ async def wait_until(
         hide: Removes secrets of the arguments from a line of progress.
 
     Returns:
-        The last look at the run, and why it will not reach the goal. None: it did.
+        The launch with the run as last observed, and why it will not reach the goal. None: it did.
 
     Raises:
         ClusterError: The cluster refuses, or does not answer, from the beginning; see `Wait.failed`.
@@ -64,7 +64,7 @@ async def wait_until(
     remembered = Remembered().with_objects(launch.observed)
     known: Mapping[str, Any] | None = launch.answer.observed or None
     note = "; an interrupt ends the wait and leaves the job running"
-    look: Look | None = None
+    seen: Launch | None = None
     while True:
         try:
             observed = await asyncio.to_thread(read_objects, run, cluster)
@@ -72,16 +72,17 @@ async def wait_until(
             try:
                 turn = wait.failed(error, time.monotonic() - begun)
             except ClusterError as given_up:
-                if look is None:
+                if seen is None:
                     raise
-                return look, str(given_up)
+                return seen, str(given_up)
         else:
             look = look_at(run, observed, datetime.now(timezone.utc), remembered=remembered)
             remembered = look.remembered
             known = judge(look, launch.answer.requested, known)
+            seen = replace(launch, look=look, judged=known)
             turn = wait.observed(judged_status(look, known), time.monotonic() - begun)
             if turn.done or turn.failure is not None:
-                return look, turn.failure
+                return seen, turn.failure
         if turn.line:
             pulumi.log.info(hide(turn.line) + note, objects[0])
             note = ""
@@ -96,7 +97,7 @@ def missed(launch: Launch, goal: WaitFor) -> str | None:
     """
     if launch.look is None:
         return None
-    status = judged_status(launch.look, judge(launch.look, launch.answer.requested, launch.answer.observed or None))
+    status = judged_status(launch.look, launch.judged)
     return _wait_for(launch, goal, None).observed(status, 0.0).failure if status.state.terminal else None
 
 

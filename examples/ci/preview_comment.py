@@ -76,7 +76,7 @@ def totals(resources):
 
 
 def number(value):
-    """Return a number; nan, `?` in the table, if it is secret, or known after the update only."""
+    """Return a number; nan, `?` in the table, if it is known after the update only."""
     return value if isinstance(value, (int, float)) else math.nan
 
 

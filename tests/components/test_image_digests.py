@@ -182,17 +182,6 @@ def test_a_change_that_is_ignored_keeps_the_name_in_the_outputs(engine: Any) -> 
     assert engine.record()["image_digests"] == {"trainer": ONE}
 
 
-def test_a_secret_name_is_split_and_stays_secret(engine: Any) -> None:
-    up(engine, STRINGS["registry"])
-    name = engine.mocks.one(JOB).inputs["metadata"]["name"]
-    up(engine, pulumi.Output.secret(STRINGS["registry"]))
-    assert engine.mocks.one(JOB).inputs["metadata"]["name"] == name
-    spec = engine.mocks.one(JOB).inputs["spec"]
-    assert spec[pulumi.runtime.rpc._special_sig_key] == pulumi.runtime.rpc._special_secret_sig
-    (container,) = spec["value"]["tasks"][0]["template"]["spec"]["containers"]
-    assert container["image"] == STRINGS["registry"]
-
-
 @pytest.mark.parametrize("then", STRINGS)
 def test_a_run_that_is_kept_shows_its_name_next_to_values_that_are_secret_or_unknown(engine: Any, then: str) -> None:
     env = {"TOKEN": pulumi.Output.secret("hunter22"), "LATER": pulumi.Output.from_input("known")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 from torchx.specs import AppDef, Role
 from torchx_pulumi.inputs.appdef import read_app
@@ -67,3 +68,16 @@ def test_a_run_that_is_kept_is_planned_once(planned: list[str], engine: Any, com
     planned.clear()
     engine.run(lambda: component.from_app("train", read_app(APP), **options))
     assert (planned, engine.record()["job_name"], engine.record()["attempt"]) == (["train"], name, 1)
+
+
+@pytest.mark.parametrize("component", [VolcanoTrainingJob, MCADTrainingJob])
+@pytest.mark.parametrize("preview", [False, True])
+def test_a_job_with_secret_and_unknown_values_is_planned_once(
+    planned: list[str], engine: Any, component: Any, preview: bool
+) -> None:
+    later = pulumi.output.UNKNOWN if preview else "known"
+    env = {"TOKEN": pulumi.Output.secret("hunter22"), "LATER": pulumi.Output.from_input(later)}
+    role = {"name": "trainer", "image": "img:1", "entrypoint": "main", "env": env}
+    options = OPTIONS["volcano" if component is VolcanoTrainingJob else "mcad"]
+    engine.run(lambda: component("train", {"roles": [role], **options}), preview=preview)
+    assert planned == ["train"]

@@ -502,7 +502,7 @@ def test_under_ignore_a_pod_of_another_component_is_not_taken_for_ours(engine: A
 
 def test_under_ignore_what_was_secret_stays_secret(engine: Any) -> None:
     with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": pulumi.Output.secret("private:1")})))
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "private:1"})))
     live = remember_all(engine, job)
     secret = {pulumi.runtime.rpc._special_sig_key: pulumi.runtime.rpc._special_secret_sig, "value": "private:1"}
     engine.mocks.state[f"{PREFIX}::train"]["images"] = {"trainer": secret}

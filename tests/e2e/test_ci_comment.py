@@ -60,7 +60,7 @@ def test_the_comment_has_changes_totals_and_refusals(project: Project) -> None:
     new = comment_on(project)
     assert new.startswith("## Preview of `dev`: changes")
     assert "| create | `train` | `torchx:index:VolcanoTrainingJob` |" in new
-    assert '+  "tasks": "[secret]"' in new
+    assert '+ "spec": "[secret]"' in new
     assert f"| train | new | {total}" in new
     project.up()
     kept = comment_on(project)
