@@ -86,8 +86,9 @@ class Marks:
         return {name: unknown() if name in self.unknown else value for name, value in values.items()}
 
     def as_spec(self, value: Any) -> Any:
-        """Return what has the values of a `spec`, secret if that is."""
-        return pulumi.Output.secret(value) if self.secret else value
+        """Return a value that has parts of a `spec`, secret if that is."""
+        # `Output.secret(value)` would make an Output of each part of the value: seconds for a thousand pods.
+        return pulumi.Output.secret("").apply(lambda _: value) if self.secret else value
 
 
 def unknown() -> pulumi.Output[Any]:
@@ -96,7 +97,7 @@ def unknown() -> pulumi.Output[Any]:
 
 
 def marks_of(leaves: Leaves, *, launching: bool, undecided: bool, named: bool) -> Marks:
-    """Return what is marked of a run.
+    """Return the marks of a run.
 
     Args:
         leaves: The arguments.

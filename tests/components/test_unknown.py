@@ -13,6 +13,7 @@ import pytest
 from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.plugin import provider
+from torchx_pulumi_components.stack_outputs import stack_outputs
 
 from tests.components.test_volcano_training_job import ML, NAMESPACE, queue
 
@@ -195,6 +196,8 @@ def test_what_is_not_known_is_previewed_and_a_running_job_is_kept_meanwhile(
     engine.mocks.state = state
     job = run(engine, form, lambda: args_of(form, path, unknown()), *live, preview=True)
     assert registered(engine).keys() == known.keys()
+    whole = engine.value(stack_outputs(job)["torchx"])
+    assert "unknown-leaf" not in repr([item.inputs for item in engine.mocks.resources] + [engine.mocks.outputs, whole])
     assert engine.value(job.observed)["state"] not in ("UNKNOWN", "SUCCEEDED")
     (metadata,) = [item.inputs["metadata"] for item in engine.mocks.resources if item.typ == FORMS[form][2]]
     assert metadata["name"] == known["train"]["metadata"]["name"]

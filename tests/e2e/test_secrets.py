@@ -122,7 +122,6 @@ def job_args(planted: Planted, namespace: str, kubeconfig: str) -> dict[str, Any
     """Return arguments with a secret in every field where the job still runs."""
     texts = planted.texts()
     node = {**FAKE_NODE["node_selector"]}
-    more = {"name": "trainer-${replica_id}", "env": [{"name": "MORE", "value": hidden(texts["lines"])}]}
     return {
         "namespace": namespace,
         "rerun": hidden(texts["dollars"]),
@@ -151,7 +150,7 @@ def job_args(planted: Planted, namespace: str, kubeconfig: str) -> dict[str, Any
                 "pod_overlay": {
                     "spec": {
                         "terminationGracePeriodSeconds": hidden(7),
-                        "__join__:containers:name": [more],
+                        "hostAliases": [{"ip": "10.1.2.3", "hostnames": [hidden(planted.name())]}],
                     },
                 },
             }
