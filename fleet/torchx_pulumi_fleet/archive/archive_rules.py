@@ -39,9 +39,7 @@ class ArchiveRules:
             app: The app.
             job_object: The job object of its name, as the cluster has it or had it last. None: not known.
         """
-        if job_object is None or not (app.owns(job_object) and app.launched(job_object)):
-            return None
-        return self.named(app)
+        return self.named(app) if app.owns(job_object) and app.launched(job_object) else None
 
     def having(self, app: App) -> list[str]:
         """Return the archives that may have logs of an app, in the order in which they are asked."""

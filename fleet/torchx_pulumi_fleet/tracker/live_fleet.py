@@ -131,8 +131,7 @@ class LiveFleet:
                 made = replace(known, app=app).unseen()
             else:
                 made = replace(known, app=app)
-            told = [(live.app.uid, live.app.output, live.seen) for live in (known, made) if live is not None]
-            changed = known is None or told[0] != told[1]
+            changed = known is None or _told(known) != _told(made)
             self._keep(made, changed=changed)
         self._tell(changed=changed)
 
@@ -269,6 +268,11 @@ class LiveFleet:
             listeners = [*self._listeners]
         for listener in listeners:
             listener()
+
+
+def _told(live: LiveApp) -> tuple[object, ...]:
+    """Return the part of an app whose change readers learn."""
+    return live.app.uid, live.app.output, live.app.answer.requested, live.seen
 
 
 def _is_same_state(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:

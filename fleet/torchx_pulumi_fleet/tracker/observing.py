@@ -118,12 +118,12 @@ class ClusterView:
         if not self.is_synced(app):
             return None
         found = self.watched.get(app.run.variant.job_object, app.run.namespace, app.run.job_name)
-        return found if found is not None and app.owns(found) else None
+        return found if app.owns(found) else None
 
     def seen_job_object(self, app: App) -> Manifest | None:
         """Return the job object of an app's run as last seen, also after it is gone. None: it was not seen."""
         found = self.watched.last(app.run.variant.job_object, app.run.namespace, app.run.job_name)
-        return found if found is not None and app.owns(found) else self.remembered_of(app).last
+        return found if app.owns(found) else self.remembered_of(app).last
 
     def remembered_of(self, app: App) -> Remembered:
         """Return the memory of an app's run."""

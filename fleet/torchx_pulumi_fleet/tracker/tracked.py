@@ -8,24 +8,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
+from sys import intern
+from typing import Any
 
 from torchx_pulumi.apps.answer import Answer
-from torchx_pulumi.apps.app import App, AppKey
+from torchx_pulumi.apps.app import App, AppKey, read_apps
 from torchx_pulumi.kube import run_concurrently
+from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import TorchxPulumiError
-from torchx_pulumi.model.requested import write_requested
-from torchx_pulumi.stack_state.checkpoint import DAMAGED, UnreadableStateError
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, SECRET, UnreadableStateError, output_in, parse_components
 from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, check_there, open_stacks
 
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
 from torchx_pulumi_fleet.tracker.reporting import Reporter
-from torchx_pulumi_fleet.tracker.stack_apps import compacted, read_stack
 
 Place = tuple[str, StackName]
 """Backend and name of a stack."""
 
-
 GONE = "its checkpoint no longer exists; it was removed a moment ago"
+
+SHARED_LENGTH = 64
+"""Length of the longest text that is stored once for several apps, in characters."""
 
 
 @dataclass(slots=True)
@@ -198,14 +201,13 @@ class TrackedStacks:
 
     def note_answer(self, key: AppKey, answer: Answer) -> None:
         """Note what a stack says of an app, as a writer has just written or found it."""
-        requested = None if answer.requested is None else write_requested(answer.requested)
         with self._guard:
             stack = self._known.get((key[0], key[1]), _Stack())
             app = stack.apps.get(key[2])
             if app is None:
                 return
-            output = {**app.output, "observed": answer.observed, "requested": requested}
-            stack.apps[key[2]] = compacted(replace(app, answer=answer, output=output))
+            output = {**app.output, "observed": answer.observed}
+            stack.apps[key[2]] = _kept(replace(app, answer=answer, output=output))
             self._tell(stack.apps[key[2]])
 
     @property
@@ -271,14 +273,14 @@ class TrackedStacks:
         problem = f"stack {name} of {backend}"
         try:
             text = self._backends[backend].stacks.read(name)
-            apps, why = ([], GONE) if text is None else read_stack(text, name.at(backend))
+            found = _Stack(why=GONE) if text is None else _stack_of(text, name.at(backend))
         except (TorchxPulumiError, UnreadableStateError) as error:
             why = str(error)
         except DAMAGED as error:
             why = f"its checkpoint is damaged: {error}"
         else:
             self.reporter.end(problem, f"{problem} can be read again")
-            return _Stack(apps={app.urn: app for app in apps}, why=why)
+            return found
         self.reporter.begin(problem, f"{problem} cannot be read: {why}; it is tried again")
         with self._guard:
             known = self._known.setdefault(place, _Stack())
@@ -309,6 +311,45 @@ class TrackedStacks:
         # While the lock is held, so that the fleet has the same order of changes.
         if self.fleet is not None:
             self.fleet.put_stack(app)
+
+
+def _stack_of(text: str, place: StackRef) -> _Stack:
+    """Read a checkpoint.
+
+    Raises:
+        UnreadableStateError: The text is not one.
+    """
+    checkpoint, why = parse_components(text), ""
+    try:
+        output_in(checkpoint)
+    except UnreadableStateError as error:
+        why = str(error)
+    return _Stack(apps={app.urn: _kept(app) for app in read_apps(checkpoint, place)}, why=why)
+
+
+def _kept(app: App) -> App:
+    """Return an app as it is kept: its entry without AppDef, pods and what is declared, its secret values null."""
+    output, own = _compact(app.output), app.answer.observed
+    # The output mostly has the same observation.
+    observed = output["observed"] if own is app.output["observed"] else _compact(own)
+    return replace(
+        app,
+        entry=app.entry and replace(app.entry, app={}, pods={}, declared={}),
+        output=output,
+        answer=replace(app.answer, observed=observed or {}),
+    )
+
+
+def _compact(value: Any) -> Any:
+    """Return a JSON value in which short texts are shared with other apps, and secret ones are null."""
+    if isinstance(value, str):
+        return intern(str(value)) if len(value) <= SHARED_LENGTH else value
+    # Of JSON, so that the quick test for this type is enough.
+    if isinstance(value, dict):
+        return None if SECRET in value else {intern(str(key)): _compact(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_compact(item) for item in value]
+    return value
 
 
 def _names(app: App) -> Iterator[tuple[str | None, ...]]:

@@ -132,13 +132,13 @@ class App:
         """Return the URL of the archive that the launch named. None: it named none."""
         return text_at(self.output, "links", "log_archive") if self.entry is None else self.entry.log_archive
 
-    def owns(self, found: Manifest) -> bool:
-        """Return whether an object belongs to its run, and not to another one of its name."""
-        return owns(self.run, found)
+    def owns(self, found: Manifest | None) -> bool:
+        """Return whether an object, if there is one, belongs to its run, and not to another one of its name."""
+        return owns(self.run, found or {})
 
-    def launched(self, found: Manifest) -> bool:
-        """Return whether its stack made an object: in the run that is known here, or in another one."""
-        return is_of_launch(self.run.launches, found)
+    def launched(self, found: Manifest | None) -> bool:
+        """Return whether its stack made an object, if there is one: in the run that is known here, or in another."""
+        return is_of_launch(self.run.launches, found or {})
 
     def match(self, present: ClusterIdentity) -> Match:
         """Return whether a cluster is the one of the launch."""

@@ -36,7 +36,7 @@ def match_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None
     Raises:
         ClusterError: The cluster does not answer.
     """
-    if job_object is not None and App.of(entry).owns(job_object):
+    if App.of(entry).owns(job_object):
         return Match.SAME
     return entry.match(cluster.identify())
 

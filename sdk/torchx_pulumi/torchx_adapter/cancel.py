@@ -174,9 +174,10 @@ class Order:
         if entry is None:
             return None
         cluster, variant, seen = self._read(entry)
-        if seen.job_object is not None and App.of(entry).owns(seen.job_object):
+        app = App.of(entry)
+        if app.owns(seen.job_object):
             return entry, cluster, variant, seen
-        if is_shared(entry) or (seen.job_object is not None and App.of(entry).launched(seen.job_object)):
+        if is_shared(entry) or app.launched(seen.job_object):
             now = self.lookup.reread(entry)
             if now is None:
                 return None

@@ -287,7 +287,7 @@ def _others_state(
     except TorchxPulumiError as error:
         logger.warning("what was requested of %s is not known: %s", text_at(seen.job_object, "metadata", "name"), error)
         entry = None
-    if entry is not None and _is_of(seen.job_object or {}, entry):
+    if entry is not None and App.of(entry).owns(seen.job_object):
         return _noted_state(lookup.context, entry, seen)
     return read_state((judge(look, None, None) or {}).get("state"))
 

@@ -318,7 +318,7 @@ class AppLookup:
             job_object = read_job_object(entry, self.context.chosen_cluster())
         except ClusterError:
             return False
-        return job_object is not None and entry.uid is not None and App.of(entry).owns(job_object)
+        return entry.uid is not None and App.of(entry).owns(job_object)
 
 
 def _entry_of_objects(cluster: str, variant: Variant, seen: ObservedObjects, options: Mapping[str, Any]) -> RunEntry:

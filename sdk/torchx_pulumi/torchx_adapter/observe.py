@@ -80,7 +80,7 @@ def observe_app(
         status = _unreachable_status(context, entry, context.records.note(entry, look), error)
         return AppSnapshot(status=status, look=look, error=error)
     look = look_at_app(context, entry, seen, remembered)
-    relaunched = look.gone and seen.job_object is not None and app.launched(seen.job_object)
+    relaunched = look.gone and app.launched(seen.job_object)
     status = shown(look, context.records.note(entry, look)) or UNSEEN
     return AppSnapshot(status=status, look=look, relaunched=relaunched)
 
