@@ -137,12 +137,15 @@ class ArchivedLog:
         return f"read from the archive {self._archive.name}: {which}copied at {format_time(copied)}{''.join(missing)}"
 
     def observe(self, after: float | None, stop: threading.Event) -> ObservedPod:  # noqa: ARG002 - it never changes
+        return ObservedPod(containers=self.containers(), over=True)
+
+    def containers(self) -> list[LoggedContainer]:
+        """Return the containers of the attempt's pod."""
         default = max(self.runs, key=lambda run: (run.default, not run.init))
-        containers = [
+        return [
             LoggedContainer(name=run.container, init=run.init, default=run is default, current=run.identity)
             for run in self.runs
         ]
-        return ObservedPod(containers=containers, over=True)
 
     def absent(self) -> ClusterError:
         """Return an error: the pod of an attempt always exists."""

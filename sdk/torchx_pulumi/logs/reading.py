@@ -21,7 +21,7 @@ from torchx_pulumi.logs.query import (
     not_started,
 )
 from torchx_pulumi.logs.resuming import Line, ResumedLog
-from torchx_pulumi.logs.sources import POLL_S, LogClock, LogSource, LogStop, ObservedPod
+from torchx_pulumi.logs.sources import POLL_S, LogClock, LogSource, LogStop
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.timestamps import to_nanoseconds
 from torchx_pulumi.runs.waiting import Patience
@@ -200,7 +200,7 @@ class _ContainerLog:
         """
         # Runs of the container: the one that is read, one that had ended before it was read, and one read to its end.
         attached = ended = exhausted = None
-        seen, pod = False, self.query.pod
+        seen = False
         after: float | None = None
         while not self.stop.is_set():
             done = False
@@ -210,7 +210,7 @@ class _ContainerLog:
                     return
                 # The end is determined before the last read, so no line is written between the two.
                 done = observed.over or (self.query.until is not None and self.clock.now() > self.query.until)
-                found = self._find(observed)
+                found = self._find(observed.containers)
                 current = None if found is None else found.current
                 if ended is not None and ended == current:
                     # Nothing was started in its place while it was read.
@@ -219,17 +219,15 @@ class _ContainerLog:
                     if done and not seen:
                         raise self.source.absent() if found is None else not_started(self.query, found)
                     if done:
+                        yield from self._rest_of_stream()
                         return
                     if not seen:
                         self.waited, self.log.tail_lines = True, None
                     self._works()
                     continue
                 seen = True
-                if attached not in (None, current, exhausted, found.previous) and not self.log.finished:
-                    logger.warning("the end of an earlier run of %s was not read, and a later one has its place", pod)
-                is_new = self.waited if attached is None else attached != current
-                if is_new and found.previous not in (None, current, exhausted):
-                    yield from self._rest_of_previous()
+                if self.waited if attached is None else attached != current:
+                    yield from self._rest_of_earlier(found, attached, exhausted)
                 attached = current
                 checked = current if found.may_restart and not done else None
                 yield from self._read(follow=found.running and not done, run=checked)
@@ -240,36 +238,62 @@ class _ContainerLog:
                 ended = None
             except ClusterError as error:
                 if done and error.reason == "NotFound" and self.log.last_ns:
-                    logger.warning("the end of the log of %s went with its pod: %s", pod, error)
+                    yield from self._rest_of_stream()
+                    logger.warning("the end of the log of %s went with its pod: %s", self.query.pod, error)
                     return
                 self._fail(error, last=done)
             finally:
                 after = self.clock.monotonic()
 
-    def _find(self, observed: ObservedPod) -> LoggedContainer | None:
-        """Return the container as it was observed. None: it is absent."""
-        return next((item for item in observed.containers or () if item.name == self.container.name), None)
+    def _find(self, containers: Sequence[LoggedContainer] | None) -> LoggedContainer | None:
+        """Return the container of those of the pod. None: it is absent."""
+        return next((item for item in containers or () if item.name == self.container.name), None)
 
-    def _rest_of_previous(self) -> Iterator[Labelled]:
-        """Yield the lines of the previous run that were not read: its end, or all if it came and went unseen."""
+    def _rest_of_stream(self) -> Iterator[Labelled]:
+        """Yield the last line of a run that ended without a newline, if no other stream had it, or can have it."""
+        if (line := self.log.take_rest()) is not None:
+            yield from self._labelled(line)
+
+    def _rest_of_earlier(
+        self, found: LoggedContainer, attached: str | None, exhausted: str | None
+    ) -> Iterator[Labelled]:
+        """Yield what was not read of the runs before the present one, and warn of what cannot be read any more.
+
+        A node has the last run and, while that goes on, the one before it: the end of the one that was read, or all of
+        one that came and went unseen.
+
+        Args:
+            found: The container.
+            attached: The run that was read. None: the container had not started when its log was first asked for.
+            exhausted: The last run that was read to its end. None: there is none.
+        """
+        has_previous = found.previous not in (None, found.current)
+        if attached is None:
+            is_missing = found.restarts > has_previous
+        else:
+            is_missing = attached not in (exhausted, found.previous) and not self.log.finished
+        if is_missing:
+            logger.warning("lines of an earlier run of %s are missing: a later one has its place", self.query.pod)
         try:
-            yield from self._read(follow=False, previous=True)
+            if has_previous and found.previous != exhausted:
+                yield from self._read(follow=False, previous=True)
         except ClusterError as error:
             if error.retryable or error.reason in REFUSED:
                 raise
             logger.warning("the end of an earlier run of %s cannot be read any more: %s", self.query.pod, error)
+        yield from self._rest_of_stream()
 
     def _check_first(self, line: Line) -> None:
         """Check the first line of a stream, which has no name of its run: the container may have been restarted.
 
         Raises:
-            _LaterRunError: The run that was to be read is not the present one any more.
+            _LaterRunError: The run that was to be read is the previous one by now, and is read as such.
         """
         if self.run is None or self.log.is_known(line):
             return
-        observed = self.source.observe(self.clock.monotonic(), self.stop)
-        found = None if observed is None else self._find(observed)
-        if found is not None and found.current != self.run:
+        found = self._find(self.source.containers())
+        # If it is not even the previous one, no other stream can have its lines.
+        if found is not None and found.current != self.run == found.previous:
             raise _LaterRunError
 
     def _read(self, *, follow: bool, previous: bool = False, run: str | None = None) -> Iterator[Labelled]:
@@ -287,10 +311,7 @@ class _ContainerLog:
         try:
             for line in self.log.read(follow=follow, previous=previous, silence_s=silence_s):
                 self._works()
-                if not line.continues:
-                    yield self.container.name, line
-                elif line.text:
-                    yield self.container.name, replace(line, text=line.text.removeprefix("\r"))
+                yield from self._labelled(line)
         except ClusterError as error:
             # The container wrote nothing for a while.
             if not follow or error.reason != "Silent":
@@ -298,6 +319,12 @@ class _ContainerLog:
         # A log without a line by now was empty, and all of its lines are new.
         self.log.tail_lines = self.log.tail_lines if self.log.last_ns else None
         self._works()
+
+    def _labelled(self, line: Line) -> Iterator[Labelled]:
+        if not line.continues:
+            yield self.container.name, line
+        elif line.text:
+            yield self.container.name, replace(line, text=line.text.removeprefix("\r"))
 
     def _works(self) -> None:
         self.failures = 0

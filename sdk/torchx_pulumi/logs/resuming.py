@@ -118,6 +118,8 @@ class ResumedLog:
     _begun: _Begun | None = None
     _partial: tuple[tuple[int, str], int] | None = None
     """The line that was partly delivered, and the number of its delivered characters."""
+    _rest: str = ""
+    """The last line of a followed stream, if it has no newline and no stream has given it since."""
 
     @property
     def resume_at(self) -> datetime | None:
@@ -171,11 +173,23 @@ class ResumedLog:
                     self.begins(line)
                     first = False
                 if follow and not self.with_rest and not raw.endswith("\n") and stream.finished:
+                    # Parts of a longer line were returned.
+                    self._rest = raw if self._begun is None else ""
                     break
+                if self._rest and raw.startswith(self._rest):
+                    self._rest = ""
                 new = self._take(raw)
                 if new is not None:
                     yield new
             self.finished = stream.finished
+
+    def take_rest(self) -> Line | None:
+        """Return a last line that was left for the next stream, because it has no newline, and was not in that.
+
+        To be asked for if no further stream can have it. None: there is no such line.
+        """
+        rest, self._rest = self._rest, ""
+        return self._take(rest) if rest else None
 
     def _begin_at_end(self) -> None:
         """Take the last line as delivered, so that a stream that is opened again gives what was written since."""

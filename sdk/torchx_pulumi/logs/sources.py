@@ -118,6 +118,13 @@ class LogSource(Protocol):
             ClusterError: The observation failed.
         """
 
+    def containers(self) -> Sequence[LoggedContainer] | None:
+        """Read the pod now, without a wait, and return its containers. None: it does not exist.
+
+        Raises:
+            ClusterError: The pod cannot be read.
+        """
+
     def open(self, container: str, options: StreamOptions) -> LogLines:
         """Return the lines of a container's log, with times and newlines; errors as of `Logs.logs`."""
 

@@ -329,7 +329,57 @@ def test_a_run_that_nobody_saw_is_read_after_it(caplog: pytest.LogCaptureFixture
     got = read(cluster, ask(follow=True), ended=after(9))
     # A node gives the last run and the one before it.
     assert got == [shown(line) for line in [first[0], *second, *third]]
-    assert "the end of an earlier run of p was not read, and a later one has its place" in caplog.text
+    assert "lines of an earlier run of p are missing: a later one has its place" in caplog.text
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_of_a_run_that_two_others_followed_the_open_stream_is_kept(
+    waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = ScriptedCluster(lines=LINES[:6], pod=pod(RUNNING, restart="OnFailure"), no_newline=True)
+    backoff = pod({"waiting": {"reason": "CrashLoopBackOff"}}, container_id="c2", last="c2", restart="OnFailure")
+    backoff["status"]["containerStatuses"][0]["restartCount"] = 1
+
+    def restart_twice() -> None:
+        cluster.previous_lines = cluster.lines = LINES[6:]
+        cluster.pod = backoff
+
+    def begin() -> None:
+        cluster.pod = pod({"waiting": {}}, container_id="")
+
+    # The first line is checked while the container waits for its third run.
+    cluster.on_get = [begin, begin, restart_twice] if waits else [lambda: None, restart_twice]
+    got = read(cluster, ask(follow=True), ended=after(6))
+    assert got == [shown(line) for line in LINES[6 if waits else 0 :]]
+    assert ("lines of an earlier run of p are missing" in caplog.text) is waits
+
+
+@pytest.mark.parametrize(
+    ("uid", "last", "streams"),
+    [
+        ("u2", None, []),
+        ("u1", "c1", [Stream(None, ClusterError("previous terminated container not found", reason="BadRequest"))]),
+        # The node removes the log of a run as soon as the next one has ended.
+        ("u1", "c1", [Stream(0)]),
+    ],
+)
+def test_a_last_line_without_newline_is_kept_if_its_run_cannot_be_read_again(
+    uid: str, last: str | None, streams: list[Stream]
+) -> None:
+    cluster = ScriptedCluster(lines=LINES[:6], pod=pod(RUNNING), no_newline=True)
+
+    def restart() -> None:
+        cluster.lines, cluster.streams = LINES[6:], streams
+        cluster.pod = pod(RUNNING, container_id="c2", uid=uid, last=last)
+
+    cluster.on_get = [lambda: None, restart]
+    assert read(cluster, ask(follow=True), ended=after(5)) == [shown(line) for line in LINES]
+
+
+def test_a_last_line_without_newline_does_not_go_with_its_pod() -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), no_newline=True)
+    cluster.on_get = [lambda: None, lambda: setattr(cluster, "pod", None)]
+    assert read(cluster, ask(follow=True), ended=after(2)) == [shown(line) for line in LINES]
 
 
 def test_all_lines_of_a_log_that_was_empty_at_first_are_new() -> None:
