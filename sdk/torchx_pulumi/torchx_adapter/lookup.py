@@ -25,7 +25,7 @@ from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.whereabouts import read_job_object
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
-from torchx_pulumi.stack_state.backend import backend_folder, choose_backend, own_backend, stack_name
+from torchx_pulumi.stack_state.backend import backend_folder, choose_backend, know_backend, own_backend, stack_name
 from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, parse_components
 from torchx_pulumi.stack_state.cli import choose_place
 from torchx_pulumi.stack_state.stacks import StackName, open_stacks
@@ -78,7 +78,7 @@ class AppLookup:
         found = self.context.index.find(app_id, self.scheduler, cluster=self.ambient_cluster)
         if found is not None and is_redacted(found.place.backend):
             # The index has no credentials: the option pulumi_backend may.
-            choose_backend(self.context.options().get("pulumi_backend"))
+            know_backend(self.context.options().get("pulumi_backend") or "")
         still = None if to_change else self._is_there
         return found or self.find_in_backend(app_id, still) or self._find_in_cluster(app_id)
 
@@ -285,7 +285,7 @@ class AppLookup:
         return None
 
     def with_program_stack(self, entry: RunEntry) -> RunEntry:
-        """Return the app of a program with its stack, if the backend of `torchx-pulumi fleet` has it.
+        """Return the app of a program with its stack, if the backend in force has it.
 
         All of its stacks are read, unless that takes a process for each: only the engine writes those.
         """
@@ -299,7 +299,7 @@ class AppLookup:
                 logger.debug("stack %s is not searched for app %s: %s", name, entry.app_id, error)
                 return False
 
-        uid, backend = entry.uid or "", choose_backend()
+        uid, backend = entry.uid or "", choose_backend(self.context.options().get("pulumi_backend"))
         try:
             stacks = open_stacks(backend)
             names = () if stacks.only_cli_writes else list(stacks.versions())

@@ -109,13 +109,25 @@ def look_at_app(
 
 
 def shown(look: Look, observed: Mapping[str, Any] | None) -> JobStatus | None:
-    """Return an observation as a status, with all replicas if they were seen just now. None: unknown."""
+    """Return an observation as a status, with all replicas if they were seen just now. None: unknown.
+
+    It is the status of the look if that says the same. Another process, or an earlier look, may have said more.
+    """
+    seen = None if look.status is None or look.by_absence(look.status) else look.status
     if observed is None:
         return None
-    status, seen = status_of(observed), look.status
-    if seen is None or (seen.state, seen.attempt) != (status.state, status.attempt) or look.by_absence(seen):
+    if seen is not None and _says(seen, observed):
+        return seen
+    status = status_of(observed)
+    if seen is None or (seen.state, seen.attempt) != (status.state, status.attempt):
         return status
     return dataclasses.replace(status, roles=seen.roles)
+
+
+def _says(status: JobStatus, observed: Mapping[str, Any]) -> bool:
+    """Return whether a status is what an observation says."""
+    said = tuple(observed.get(name) for name in ("state", "reason", "message", "attempt"))
+    return said == (status.state.value, status.reason.value, status.message, status.attempt)
 
 
 def read_with_warning(entry: RunEntry, cluster: Cluster) -> Manifest | None:

@@ -20,6 +20,7 @@ from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.torchx_adapter.observe import observe_app
 
 from .conftest import CONFIG, World, app
 from .test_reading import pod
@@ -75,6 +76,15 @@ def test_an_end_is_written_once(world: World, submit: Callable[..., str], monkey
         world.scheduler().describe(app_id)
         world.scheduler().list()
     assert len(asked) == 1
+
+
+def test_the_status_of_a_run_that_goes_on_is_that_of_the_look(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    world.phase(app_id, "Running")
+    entry = RunIndex().find(app_id, "volcano")
+    assert entry is not None
+    snapshot = observe_app(world.scheduler()._context, entry)
+    assert snapshot.status is snapshot.look.status
 
 
 def test_an_answer_is_judged_once_and_once_more_under_the_lock_of_the_stack(

@@ -505,14 +505,19 @@ def outputs_of(file: Path) -> list[dict[str, Any]]:
     return [resource["outputs"] for resource in parse_checkpoint(file.read_text()).resources]
 
 
-@pytest.mark.parametrize("form", ["stack", "id"])
+@pytest.mark.parametrize("form", ["stack", "id", "id, and the backend in .torchxconfig"])
 def test_requests_about_the_job_of_a_program_are_written_to_its_stack(
     world: World, kind: str, form: str, submit: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = submit(kind)
     job_object = job_of_program(world, kind, app_id)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/shared")
+    backend, config = f"file://{tmp_path}/shared", tmp_path / "torchxconfig"
+    if form in ("stack", "id"):
+        monkeypatch.setenv("PULUMI_BACKEND_URL", backend)
+    else:
+        config.write_text(f"[pulumi_{kind}]\npulumi_backend = {backend}\n")
+        monkeypatch.setenv("TORCHXCONFIG", str(config))
     file = stack_of_program(kind, app_id, job_object["metadata"]["uid"], tmp_path / "shared")
     name = "vision/dev" if form == "stack" else app_id
     requests = ["cancel", "resume", "cancel"] if kind == "volcano" else ["cancel"]
