@@ -85,7 +85,7 @@ def _add(
 def cancel_command(arguments: argparse.Namespace) -> int:
     """Stop an app."""
     scheduler, app_id = _scheduler(arguments, arguments.handle)
-    entry = scheduler.entry(app_id)
+    entry = scheduler.entry(app_id, to_change=True)
     if entry is None:
         _say(f"app {app_id!r} not found; nothing to cancel")
         return 0

@@ -186,7 +186,11 @@ class RunRecords:
                 break
         stack = f"stack {entry.place.cli_name} in {entry.place.backend}" if entry.has_stack else "its stack"
         # Only an app in the index keeps what is to be written.
-        later = "" if entry.of_program else ". The next `torchx status` of this user writes it"
+        later = (
+            f", and count it as {JobState.UNKNOWN.value} once its objects are gone: run the same command again later"
+            if entry.of_program
+            else ". The next `torchx status` of this user writes it"
+        )
         logger.warning(
             "app %s: %s does not say yet that it was %s: %s. Controllers and colleagues do not know of it%s",
             *(entry.app_id, stack, asked.words, _WHY[outcome], later),

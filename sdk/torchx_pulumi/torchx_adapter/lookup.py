@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,7 +68,8 @@ class AppLookup:
 
         Args:
             app_id: `namespace:name`, or `name` if it is in one namespace only.
-            to_change: The app is about to be changed: nothing that was remembered of its stack is used.
+            to_change: The app is about to be changed: nothing that was remembered of its stack is used, and that of a
+                program whose objects are gone is found by the program's stack.
 
         Raises:
             InvalidJobError: The id is of several clusters, or of several namespaces.
@@ -80,7 +81,9 @@ class AppLookup:
             # The index has no credentials: the option pulumi_backend may.
             know_backend(self.context.options().get("pulumi_backend") or "")
         still = None if to_change else self._is_there
-        return found or self.find_in_backend(app_id, still) or self._find_in_cluster(app_id)
+        found = found or self.find_in_backend(app_id, still) or self._find_in_cluster(app_id)
+        # Reading the stacks of all programs takes long.
+        return found or (self._find_in_programs(app_id) if to_change else None)
 
     def not_found(self, app_id: str, archives: Sequence[str] = ()) -> InvalidJobError:
         """Return the error about an app that `find` does not find and whose log is in none of some archives."""
@@ -285,32 +288,52 @@ class AppLookup:
         return None
 
     def with_program_stack(self, entry: RunEntry) -> RunEntry:
-        """Return the app of a program with its stack, if the backend in force has it.
+        """Return the app of a program with its stack, if the backend in force has it."""
+        uid = entry.uid
+        app = self._of_program(entry.app_id, uid, lambda app: app.uid == uid) if uid else None
+        if app is None:
+            return entry
+        place = app.place
+        return replace(entry, place=ProgramStack(backend=place.backend, project=place.project, stack=place.stack))
 
-        All of its stacks are read, unless that takes a process for each: only the engine writes those.
+    def _find_in_programs(self, app_id: str) -> RunEntry | None:
+        """Return the app of a program by the program's stack: its objects are gone from the cluster in force."""
+        cluster = self.ambient_cluster() if is_app_id(app_id) else None
+        if cluster is None:
+            return None
+
+        def is_it(app: App) -> bool:
+            same = (app.app_id, app.run.variant.scheduler, app.entry) == (app_id, self.scheduler, None)
+            # Without a uid, nothing was launched.
+            return same and app.uid is not None and app.match(cluster) is not Match.DIFFERENT
+
+        app = self._of_program(app_id, app_id.partition(":")[2], is_it)
+        return None if app is None else _entry_of_program(app, cluster.key, self.context.options())
+
+    def _of_program(self, app_id: str, text: str, wanted: Callable[[App], bool]) -> App | None:
+        """Return the app that is wanted from the stacks in the backend in force that have a text. None: none has it.
+
+        All stacks are read, unless that takes a process for each: only the engine writes those.
         """
 
-        def has_run(name: StackName) -> bool:
+        def find(name: StackName) -> App | None:
             try:
-                text = stacks.read(name) or ""
-                apps = read_apps(parse_components(text), name.at(backend)) if uid and uid in text else ()
-                return any(app.uid == uid for app in apps)
+                state = stacks.read(name) or ""
+                apps = read_apps(parse_components(state), name.at(backend)) if text in state else ()
+                return next((app for app in apps if wanted(app)), None)
             except (DeployError, UnreadableStateError) as error:
-                logger.debug("stack %s is not searched for app %s: %s", name, entry.app_id, error)
-                return False
+                logger.debug("stack %s is not searched for app %s: %s", name, app_id, error)
+                return None
 
-        uid, backend = entry.uid or "", choose_backend(self.context.options().get("pulumi_backend"))
+        backend = choose_backend(self.context.options().get("pulumi_backend"))
         try:
             stacks = open_stacks(backend)
             names = () if stacks.only_cli_writes else list(stacks.versions())
             with ThreadPoolExecutor(stacks.reads_at_once) as pool:
-                found = next((name for name, here in zip(names, pool.map(has_run, names), strict=True) if here), None)
+                return next((app for app in pool.map(find, names) if app is not None), None)
         except DeployError as error:
-            logger.warning("the stack of app %s was not searched: %s", entry.app_id, error)
-            return entry
-        if found is None:
-            return entry
-        return replace(entry, place=ProgramStack(backend=backend, project=found.project, stack=found.stack))
+            logger.warning("the stack of app %s was not searched: %s", app_id, error)
+            return None
 
     def _is_there(self, entry: RunEntry) -> bool:
         """Return whether the cluster in force has the object of an entry."""
@@ -354,5 +377,31 @@ def _entry_of_objects(cluster: str, variant: Variant, seen: ObservedObjects, opt
         launch=own[labels.LAUNCH],
         run=run.hash or "",
         launched_at=str(metadata.get("creationTimestamp") or ""),
+        uid=run.uid,
+    )
+
+
+def _entry_of_program(app: App, cluster: str, options: Mapping[str, Any]) -> RunEntry:
+    """Return the entry of an app that is known by the stack of its program only."""
+    run = app.run
+    return RunEntry(
+        app_id=app.app_id,
+        scheduler=run.variant.scheduler,
+        choice=run.variant.name,
+        place=ProgramStack(),
+        cluster=cluster,
+        cluster_identity=app.cluster,
+        kubeconfig=options.get("kubeconfig"),
+        kube_context=options.get("kube_context"),
+        session="",
+        user="",
+        name=run.job_name,
+        queue=text_at(app.output, "app", "queue"),
+        app={"name": run.job_name, "roles": [], "metadata": {}},
+        pods={role: list(pods) for role, pods in (run.expected or {}).items()},
+        declared=app.declared,
+        launch=next(iter(run.launches), ""),
+        run=run.hash or "",
+        launched_at=app.launched_at or "",
         uid=run.uid,
     )

@@ -246,9 +246,12 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """Return whether an app was launched and not deleted. Starts no process."""
         return self.entry(app_id) is not None
 
-    def entry(self, app_id: str) -> RunEntry | None:
-        """Return the entry of an app: of the index, its stack in the backend, or its objects. None: unknown."""
-        return self._lookup.find(app_id)
+    def entry(self, app_id: str, *, to_change: bool = False) -> RunEntry | None:
+        """Return the entry of an app: of the index, its stack in the backend, or its objects. None: unknown.
+
+        `to_change` as of `AppLookup.find`.
+        """
+        return self._lookup.find(app_id, to_change=to_change)
 
     def log_iter(
         self,

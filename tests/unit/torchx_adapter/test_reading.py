@@ -570,7 +570,17 @@ def test_a_program_whose_stack_cannot_be_written_is_cancelled_all_the_same(
     assert why in caplog.text
     assert ("stack dev in file://" in caplog.text) is (kept_from != "absent")
     assert file.read_bytes() == before
+    assert "run the same command again later" in caplog.text
     assert world.scheduler("mcad").entry(app_id) is None
+    if kept_from != "lock":
+        return
+    # The deployment has ended, and the objects are gone.
+    lock.unlink()
+    assert world.command(["cancel", f"pulumi_mcad://torchx/{app_id}"], make_driver=AutomationDriver) == 0
+    _, outputs = outputs_of(file)
+    assert outputs["requested"]["action"] == "cancel"
+    assert outputs["observed"]["state"] == "CANCELLED"
+    assert RunIndex().all() == []
 
 
 def test_cancelling_an_app_that_has_ended_says_so(
