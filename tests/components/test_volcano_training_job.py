@@ -51,6 +51,12 @@ def cluster(*objects: Any) -> Any:
     return FakeCluster([NAMESPACE, queue(), *objects])
 
 
+def launch(engine: Any, *live: Any, opts: Any = None, preview: bool = False, **given: Any) -> Any:
+    """Deploy a program with the job to a cluster that has some objects, and return the job."""
+    with cluster_for_tests(cluster(*live)):
+        return engine.run(lambda: VolcanoTrainingJob("train", args(**given), opts), preview=preview)
+
+
 def stashed(engine: Any, suffix: str) -> Any:
     (stash,) = [item for item in engine.mocks.of_type(STASH) if item.name.endswith(suffix)]
     return stash.inputs["input"]
@@ -211,35 +217,29 @@ def test_a_leaf_that_is_not_known_in_preview_leaves_the_name_open(engine: Any) -
 
 
 def test_a_uid_is_not_known_in_the_preview_of_a_new_object(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=True)
-        assert engine.loop.run_until_complete(job.uid.is_known()) is False
-        assert engine.value(engine.run(lambda: VolcanoTrainingJob("train", args())).uid) == "uid-of-train"
+    job = launch(engine, preview=True)
+    assert engine.loop.run_until_complete(job.uid.is_known()) is False
+    assert engine.value(launch(engine).uid) == "uid-of-train"
     live = remember(engine)
-    with cluster_for_tests(cluster(live)):
-        kept = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=True)
+    kept = launch(engine, live, preview=True)
     assert engine.value(kept.uid) == live["metadata"]["uid"]
 
 
 def test_an_unchanged_job_is_kept_with_its_name(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
     first, intent, record = engine.mocks.one(JOB).inputs, stashed(engine, "-intent"), engine.record()
     live = remember(engine)
-    with cluster_for_tests(cluster(live)):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    job = launch(engine, live)
     assert engine.mocks.one(JOB).inputs == first
     assert (stashed(engine, "-intent"), engine.record()) == (intent, record)
     assert engine.value(job.observed)["state"] == "RUNNING"
 
 
 def test_fewer_replicas_are_the_same_run(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args(role={"num_replicas": 3})))
+    launch(engine, role={"num_replicas": 3})
     name = engine.mocks.one(JOB).inputs["metadata"]["name"]
     live = remember(engine)
-    with cluster_for_tests(cluster(live)):
-        engine.run(lambda: VolcanoTrainingJob("train", args(role={"num_replicas": 2})))
+    launch(engine, live, role={"num_replicas": 2})
     job = engine.mocks.one(JOB).inputs
     assert job["metadata"]["name"] == name
     assert [task["replicas"] for task in job["spec"]["tasks"]] == [1, 1, 0]
@@ -249,19 +249,17 @@ def test_fewer_replicas_are_the_same_run(engine: Any) -> None:
 
 @pytest.mark.parametrize("gang", ["job", "pods"])
 def test_a_new_run_after_a_shrink_is_the_same_as_the_job_from_scratch(engine: Any, gang: str) -> None:
-    def launch(replicas: int, seen: Any = None, **given: Any) -> dict[str, Any]:
-        wanted: Any = args(role={"num_replicas": replicas}, gang=gang, **given)
-        with cluster_for_tests(seen or cluster()):
-            engine.run(lambda: VolcanoTrainingJob("train", wanted))
+    def launched(replicas: int, *live: Any, **given: Any) -> dict[str, Any]:
+        launch(engine, *live, role={"num_replicas": replicas}, gang=gang, **given)
         objects = (JOB, POD_GROUP, POD, "kubernetes:core/v1:Service")
         return {item.name: item.inputs for token in objects for item in engine.mocks.of_type(token)}
 
-    scratch = launch(2, rerun="again")
+    scratch = launched(2, rerun="again")
     record = engine.record()
-    launch(3)
+    launched(3)
     live = remember(engine)
     ended = [] if live is None else [{**live, "status": {"state": {"phase": "Completed"}}}]
-    assert launch(2, cluster(*ended), rerun="again") == scratch
+    assert launched(2, *ended, rerun="again") == scratch
     new = engine.record()
     assert new["attempt"] == 2
     same = ("job_name", "hash", "digests", "launched", "replicas")
@@ -277,12 +275,10 @@ def test_a_new_run_after_a_shrink_is_the_same_as_the_job_from_scratch(engine: An
     ],
 )
 def test_a_change_of_which_nothing_is_rendered_keeps_the_run(engine: Any, change: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
     before = engine.mocks.one(JOB).inputs
     live = remember(engine)
-    with cluster_for_tests(cluster(live)):
-        engine.run(lambda: VolcanoTrainingJob("train", args(role=change)))
+    launch(engine, live, role=change)
     assert engine.mocks.one(JOB).inputs == before
 
 
@@ -297,38 +293,30 @@ def test_a_change_of_which_nothing_is_rendered_keeps_the_run(engine: Any, change
     ],
 )
 def test_order_and_form_that_are_rendered_are_a_change(engine: Any, one: Any, other: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args(role=one)))
+    launch(engine, role=one)
     live = remember(engine)
     (path,) = one
-    with (
-        cluster_for_tests(cluster(live)),
-        pytest.raises(pulumi.RunError, match=rf"changing roles\[trainer\].{path} would relaunch"),
-    ):
-        engine.run(lambda: VolcanoTrainingJob("train", args(role=other)))
+    with pytest.raises(pulumi.RunError, match=rf"changing roles\[trainer\].{path} would relaunch"):
+        launch(engine, live, role=other)
 
 
 @pytest.mark.parametrize("change", [{"image": "app:2"}, {"num_replicas": 2}])
 def test_a_change_of_a_running_job_is_refused(engine: Any, change: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
     name = engine.mocks.one(JOB).inputs["metadata"]["name"]
     live = remember(engine)
-    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError) as caught:
-        engine.run(lambda: VolcanoTrainingJob("train", args(role=change)), preview=True)
+    with pytest.raises(pulumi.RunError) as caught:
+        launch(engine, live, role=change, preview=True)
     assert f"changing roles[trainer].{next(iter(change))} would relaunch run {name}" in str(caught.value)
     assert "on_running_change" in str(caught.value)
     assert not engine.mocks.resources
 
 
 def test_a_change_of_a_running_job_is_made_when_asked_for(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
     first = engine.mocks.one(JOB).inputs["metadata"]["name"]
     live = remember(engine)
-    with cluster_for_tests(cluster(live)):
-        changed = args(role={"image": "app:2"}, on_running_change="replace")
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    launch(engine, live, role={"image": "app:2"}, on_running_change="replace")
     assert engine.mocks.one(JOB).inputs["metadata"]["name"] != first
     assert engine.record()["attempt"] == 2
 
@@ -388,9 +376,8 @@ IGNORED: dict[str, Any] = {
     ],
 )
 def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(engine: Any, gang: str, change: Any) -> None:
-    first = {"queue": "default", "roles": ROLES, "gang": gang}
-    with cluster_for_tests(cluster(ML, queue("other"))):
-        job = engine.run(lambda: VolcanoTrainingJob("train", first))  # type: ignore[arg-type]
+    first: Any = {"roles": ROLES, "gang": gang}
+    job = launch(engine, ML, queue("other"), **first)
     before = shown(engine, job)
     records = stashed(engine, "-intent"), engine.record()
     names = sorted((item.typ, item.name) for item in engine.mocks.resources)
@@ -403,9 +390,8 @@ def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(engine: Any, gang
             kept[registered.name] = registered.opts.ignore_changes
 
     opts = pulumi.ResourceOptions(transformations=[note])
-    with cluster_for_tests(cluster(ML, queue("other"), *live)):
-        changed = {**first, **change, "on_running_change": "ignore"}
-        job = engine.run(lambda: VolcanoTrainingJob("train", changed, opts))  # type: ignore[arg-type]
+    changed = {**first, **change, "on_running_change": "ignore"}
+    job = launch(engine, ML, queue("other"), *live, opts=opts, **changed)
     # The engine takes no change of what the run has.
     assert kept.pop("train") == ["metadata", "spec"]
     assert all(fields == list(STORED_POD_FIELDS) for fields in kept.values())
@@ -422,8 +408,7 @@ def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(engine: Any, gang
 
 @pytest.mark.parametrize("fixed", [False, True])
 def test_a_new_run_under_the_last_ones_name_replaces_its_object(engine: Any, fixed: bool) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    job = launch(engine)
     name = engine.record()["job_name"]
     live = remember_all(engine, job)
     asked: list[Any] = []
@@ -433,9 +418,14 @@ def test_a_new_run_under_the_last_ones_name_replaces_its_object(engine: Any, fix
             asked.append(registered.opts.replace_on_changes)
 
     opts = pulumi.ResourceOptions(transformations=[note])
-    changed = args(role={"image": "app:2"}, on_running_change="replace", **({"job_name": name} if fixed else {}))
-    with cluster_for_tests(cluster(*live)):
-        engine.run(lambda: VolcanoTrainingJob("train", changed, opts))
+    launch(
+        engine,
+        *live,
+        role={"image": "app:2"},
+        on_running_change="replace",
+        **{"job_name": name} if fixed else {},
+        opts=opts,
+    )
     # Another name is a replacement by itself.
     assert asked == [["metadata", "spec"] if fixed else None]
 
@@ -443,8 +433,7 @@ def test_a_new_run_under_the_last_ones_name_replaces_its_object(engine: Any, fix
 def test_a_replacement_says_what_the_deletion_of_the_last_run_waits_for(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    job = launch(engine)
     live, *_ = remember_all(engine, job)
     meta = {"namespace": "default", "labels": {"volcano.sh/job-name": live["metadata"]["name"]}}
     meta |= {"name": "train-0", "deletionGracePeriodSeconds": 30}
@@ -462,14 +451,12 @@ def test_a_replacement_says_what_the_deletion_of_the_last_run_waits_for(
         return answer(made)
 
     monkeypatch.setattr(engine.mocks, "new_resource", slow)
-    changed = args(role={"image": "app:2"}, on_running_change="replace")
-    with cluster_for_tests(cluster(live, one)):
-        # The engine has not asked for the deletion yet.
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    changed: Any = {"role": {"image": "app:2"}, "on_running_change": "replace"}
+    # The engine has not asked for the deletion yet.
+    launch(engine, live, one, **changed)
     assert not [line for line in said if "so far" in line]
     live["metadata"]["deletionTimestamp"] = "2026-01-01T10:00:00Z"
-    with cluster_for_tests(cluster(live, one)):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    launch(engine, live, one, **changed)
     (line,) = [line for line in said if "so far" in line]
     assert line.startswith(f"deleting Job default/{live['metadata']['name']}, 0 s so far: waiting for 1 pod to end")
 
@@ -481,74 +468,59 @@ def test_preview_shows_the_change_and_not_the_digests_of_the_note_about_it(engin
         hidden[registered.type_] = registered.opts.hide_diffs
 
     opts = pulumi.ResourceOptions(transformations=[note])
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args(), opts))
+    launch(engine, opts=opts)
     assert (hidden[STASH], hidden[JOB]) == (["input", "output"], None)
 
 
 def test_under_ignore_a_pod_of_another_component_is_not_taken_for_ours(engine: Any) -> None:
-    first = args(gang="pods")
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", first))
+    job = launch(engine, gang="pods")
     live = remember_all(engine, job)
     # A refresh found no Pod; the component `train-trainer` has one whose resource is called the same.
     stored = engine.mocks.state[f"{PREFIX}${POD}::train.trainer-0"]
     stored["metadata"] |= {"name": "train-trainer-1234-0-0"}
-    with cluster_for_tests(cluster(*live)):
-        changed = args(gang="pods", role={"image": "app:2"}, on_running_change="ignore")
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    launch(engine, *live, gang="pods", role={"image": "app:2"}, on_running_change="ignore")
     assert engine.mocks.of_type(POD) == []
 
 
 def test_under_ignore_what_was_secret_stays_secret(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "private:1"})))
+    job = launch(engine, role={"image": "private:1"})
     live = remember_all(engine, job)
     secret = {pulumi.runtime.rpc._special_sig_key: pulumi.runtime.rpc._special_secret_sig, "value": "private:1"}
     engine.mocks.state[f"{PREFIX}::train"]["images"] = {"trainer": secret}
-    with cluster_for_tests(cluster(*live)):
-        changed = args(role={"image": "app:2"}, on_running_change="ignore")
-        job = engine.run(lambda: VolcanoTrainingJob("train", changed))
+    job = launch(engine, *live, role={"image": "app:2"}, on_running_change="ignore")
     assert engine.value(job.images) == {"trainer": "private:1"}
     assert engine.loop.run_until_complete(job.images.is_secret())
 
 
 def test_under_ignore_pods_whose_metadata_is_secret_are_kept(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
+    job = launch(engine, gang="pods")
     live = copy.deepcopy(remember_all(engine, job))
     sign = {pulumi.runtime.rpc._special_sig_key: pulumi.runtime.rpc._special_secret_sig}
     for outputs in engine.mocks.state.values():
         if "metadata" in outputs:
             outputs["metadata"] = {**sign, "value": outputs["metadata"]}
     pods = [item.name for item in engine.mocks.of_type(POD)]
-    with cluster_for_tests(cluster(*live)):
-        changed = args(gang="pods", role={"image": "app:2"}, on_running_change="ignore")
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    launch(engine, *live, gang="pods", role={"image": "app:2"}, on_running_change="ignore")
     assert [item.name for item in engine.mocks.of_type(POD)] == pods != []
 
 
 def test_under_ignore_a_run_whose_deployment_was_interrupted_is_not_half_kept(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
     live = remember(engine, intent_only=True)
-    changed = args(role={"image": "app:2"}, on_running_change="ignore")
-    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    with pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
+        launch(engine, live, role={"image": "app:2"}, on_running_change="ignore")
     assert not engine.mocks.resources
 
 
 def test_under_ignore_outputs_of_the_run_before_an_interrupted_one_are_not_taken_for_its_own(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        remember_all(engine, engine.run(lambda: VolcanoTrainingJob("train", args())))
-        engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+    remember_all(engine, launch(engine))
+    launch(engine, role={"image": "app:2"})
     intent, live = stashed(engine, "-intent"), copy.deepcopy(engine.mocks.one(JOB).inputs)
     live["metadata"]["uid"] = "second"
     engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-intent"] = {"input": intent}
     engine.mocks.state[f"{PREFIX}${JOB}::train"] = live
-    changed = args(role={"image": "app:3"}, on_running_change="ignore")
-    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    with pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
+        launch(engine, live, role={"image": "app:3"}, on_running_change="ignore")
 
 
 @pytest.mark.parametrize("returned", ["intent of the last run", "object without a uid"])
@@ -557,8 +529,7 @@ def test_a_run_that_the_engine_left_out_is_not_noted(
 ) -> None:
     """With `--target` of something else the engine returns what the state has, and of an object that it did not
     create, or failed to with `--continue-on-error`, nothing."""
-    with cluster_for_tests(cluster()):
-        live = remember_all(engine, engine.run(lambda: VolcanoTrainingJob("train", args())))
+    live = remember_all(engine, launch(engine))
     before = copy.deepcopy(engine.mocks.state)
     create = engine.mocks.new_resource
 
@@ -571,43 +542,37 @@ def test_a_run_that_the_engine_left_out_is_not_noted(
         return id_, state
 
     monkeypatch.setattr(engine.mocks, "new_resource", left_out)
-    changed = args(role={"image": "app:2"}, on_running_change="replace")
-    with cluster_for_tests(cluster(*live)):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    launch(engine, *live, role={"image": "app:2"}, on_running_change="replace")
     noted = engine.mocks.outputs[f"{PREFIX}::train"]
     for name in ("record", "roles", "images", "job_name", "uid"):
         assert noted[name] == before[f"{PREFIX}::train"][name]
 
 
 def test_a_finished_job_that_is_gone_is_not_run_again_but_by_rerun(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
-        remember(engine)
-        record = engine.record()
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
-        assert not engine.mocks.of_type(JOB)
-        assert engine.record() == record
-        assert engine.value(job.observed)["source"] == "record"
-        engine.run(lambda: VolcanoTrainingJob("train", args(rerun="again")))
+    launch(engine)
+    remember(engine)
+    record = engine.record()
+    job = launch(engine)
+    assert not engine.mocks.of_type(JOB)
+    assert engine.record() == record
+    assert engine.value(job.observed)["source"] == "record"
+    launch(engine, rerun="again")
     assert engine.mocks.one(JOB).inputs["metadata"]["name"] != record["job_name"]
 
 
 def test_the_pods_of_a_finished_run_that_is_gone_are_not_warned_about(
     engine: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
-        remember_all(engine, job)
-        caplog.clear()
-        engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
+    remember_all(engine, launch(engine, gang="pods"))
+    caplog.clear()
+    launch(engine, gang="pods")
     assert engine.mocks.of_type(POD) == []
     assert "is gone; it is not started again" not in caplog.text
 
 
 def up(engine: Any, *objects: Any, preview: bool = False) -> dict[str, Any]:
     """Run the usual program; return the component's outputs as the state keeps them."""
-    with cluster_for_tests(cluster(*objects)):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=preview)
+    job = launch(engine, *objects, preview=preview)
     values = {name: engine.value(getattr(job, name)) for name in ("uid", "observed", "requested")}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -668,8 +633,8 @@ def test_a_run_that_missed_the_goal_fails_each_deployment_also_when_its_object_i
     up(engine)
     remember(engine)
     engine.mocks.state[f"{PREFIX}::train"] |= {"uid": "uid-of-train", "observed": {**observed, "message": "exit 3"}}
-    with cluster_for_tests(cluster()), failures_deferred() as failures:
-        engine.run(lambda: VolcanoTrainingJob("train", args(wait_for=goal)), preview=preview)
+    with failures_deferred() as failures:
+        launch(engine, wait_for=goal, preview=preview)
     if problem is None or preview:
         assert failures == []
     else:
@@ -710,8 +675,7 @@ def test_what_is_requested_stays_with_its_run_and_goes_with_a_new_one(engine: An
         assert (found["requested"]["action"], found["requested"]["counter"]) == ("cancel", 1)
         assert (found["observed"]["state"], found["observed"]["reason"]) == ("RUNNING", "Cancelled")
         assert [stashed(engine, "-intent"), engine.record()] == before
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+    job = launch(engine, role={"image": "app:2"})
     assert engine.value(job.requested) is None
 
 
@@ -756,34 +720,30 @@ def test_a_preview_shows_no_change_of_an_object_that_is_gone_and_up_never_makes_
 
 
 def test_after_a_refused_launch_the_old_job_may_come_back(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
-        first = engine.mocks.one(JOB).inputs["metadata"]["name"]
-        remember(engine)
-        records = engine.records()
-        engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
-        remember(engine, intent_only=True)
-        engine.mocks.state |= records
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
+    first = engine.mocks.one(JOB).inputs["metadata"]["name"]
+    remember(engine)
+    records = engine.records()
+    launch(engine, role={"image": "app:2"})
+    remember(engine, intent_only=True)
+    engine.mocks.state |= records
+    launch(engine)
     assert engine.mocks.one(JOB).inputs["metadata"]["name"] == first
 
 
 def test_a_launch_that_was_killed_before_its_record_is_kept(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
     live = remember(engine, intent_only=True)
-    with cluster_for_tests(cluster(live)):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
-        assert engine.mocks.one(JOB).inputs["metadata"]["name"] == live["metadata"]["name"]
-        assert engine.record()["attempt"] == 1
-        with pytest.raises(pulumi.RunError, match="would relaunch"):
-            engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+    launch(engine, live)
+    assert engine.mocks.one(JOB).inputs["metadata"]["name"] == live["metadata"]["name"]
+    assert engine.record()["attempt"] == 1
+    with pytest.raises(pulumi.RunError, match="would relaunch"):
+        launch(engine, live, role={"image": "app:2"})
 
 
 @pytest.mark.parametrize("gang", ["job", "pods"])
 def test_what_a_killed_launch_created_is_imported_and_only_that(engine: Any, gang: str) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang, role={"num_replicas": 2})))
+    job = launch(engine, gang=gang, role={"num_replicas": 2})
     live = remember_all(engine, job)
     del engine.mocks.state[f"{PREFIX}::train"]["record"]
     created = {item.name for item in engine.mocks.resources if "metadata" in item.inputs}
@@ -793,8 +753,7 @@ def test_what_a_killed_launch_created_is_imported_and_only_that(engine: Any, gan
         del engine.mocks.state[urn]
     missing = {"train.trainer-1"} if gang == "pods" else set()
     found = [item for item in live if not item["metadata"]["name"].endswith("-trainer-1-0")]
-    with cluster_for_tests(cluster(*found)):
-        engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang, role={"num_replicas": 2})))
+    launch(engine, *found, gang=gang, role={"num_replicas": 2})
     objects = [item for item in engine.mocks.resources if "metadata" in item.inputs]
     assert {item.name for item in objects} == created
     imported = {item.name: item.resource_id for item in objects if item.resource_id}
@@ -814,78 +773,63 @@ def killed(engine: Any, job: Any, *noted: str) -> list[Any]:
 @pytest.mark.parametrize(("gang", "noted"), [("job", []), ("pods", []), ("pods", ["train", "train.service"])])
 @pytest.mark.parametrize("phase", ["Running", "Completed"])
 def test_a_killed_launch_is_completed_before_it_is_replaced(engine: Any, gang: str, noted: Any, phase: str) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang)))
+    job = launch(engine, gang=gang)
     live = killed(engine, job, *noted)
     live[0]["status"] = {"state": {"phase": phase}} if gang == "job" else {"phase": phase}
-    changed = args(gang=gang, role={"image": "app:2"}, on_running_change="replace")
-    with cluster_for_tests(cluster(*live)), pytest.raises(pulumi.RunError, match="Undo the change and run `pulumi up`"):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    changed: Any = {"gang": gang, "role": {"image": "app:2"}, "on_running_change": "replace"}
+    with pytest.raises(pulumi.RunError, match="Undo the change and run `pulumi up`"):
+        launch(engine, *live, **changed)
     assert not engine.mocks.resources
-    with cluster_for_tests(cluster(*live)):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang)))
-        remember_all(engine, job)
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    remember_all(engine, launch(engine, *live, gang=gang))
+    launch(engine, *live, **changed)
     assert engine.record()["attempt"] == 2
 
 
 def test_pods_that_this_deployment_makes_are_not_gone(engine: Any) -> None:
-    given = args(gang="pods", role={"num_replicas": 2})
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", given))
+    given: Any = {"gang": "pods", "role": {"num_replicas": 2}}
+    job = launch(engine, **given)
     live = [item for item in killed(engine, job) if not item["metadata"]["name"].endswith("-trainer-1-0")]
     for item in live:
         if item["kind"] == "Pod":
             item["spec"]["nodeName"] = "node"
-    with cluster_for_tests(cluster(*live)):
-        job = engine.run(lambda: VolcanoTrainingJob("train", given))
-        assert engine.value(job.observed)["state"] == "RUNNING"
-        # The state has all of them now, and one was deleted.
-        remember_all(engine, job)
-        job = engine.run(lambda: VolcanoTrainingJob("train", given))
+    job = launch(engine, *live, **given)
+    assert engine.value(job.observed)["state"] == "RUNNING"
+    # The state has all of them now, and one was deleted.
+    remember_all(engine, job)
+    job = launch(engine, *live, **given)
     assert (engine.value(job.observed)["state"], engine.value(job.observed)["reason"]) == ("FAILED", "PodGone")
 
 
 def test_a_killed_launch_is_completed_before_a_change_is_ignored(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    job = launch(engine)
     live = killed(engine, job)
-    changed = args(role={"image": "app:2"}, on_running_change="ignore")
-    with cluster_for_tests(cluster(*live)), pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    changed: Any = {"role": {"image": "app:2"}, "on_running_change": "ignore"}
+    with pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
+        launch(engine, *live, **changed)
     assert not engine.mocks.resources
-    with cluster_for_tests(cluster(*live)):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
-        remember_all(engine, job)
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
-    assert (engine.record()["attempt"], engine.mocks.one(JOB).inputs["metadata"]["name"]) == (
-        1,
-        live[0]["metadata"]["name"],
-    )
+    remember_all(engine, launch(engine, *live))
+    launch(engine, *live, **changed)
+    assert engine.record()["attempt"] == 1
+    assert engine.mocks.one(JOB).inputs["metadata"]["name"] == live[0]["metadata"]["name"]
 
 
 def test_an_object_that_is_being_deleted_is_not_imported(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    job = launch(engine)
     (live,) = killed(engine, job)
     live["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match=r"is being deleted.*up` again once"):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    with pytest.raises(pulumi.RunError, match=r"is being deleted.*up` again once"):
+        launch(engine, live)
+    launch(engine)
     assert engine.mocks.one(JOB).resource_id == ""
 
 
 def test_another_run_under_the_fixed_name_of_a_lost_state_is_named(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine")))
+    job = launch(engine, job_name="mine")
     (live,) = remember_all(engine, job)
     engine.mocks.state = {}
-    changed = args(role={"image": "app:2"}, job_name="mine")
-    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="is another run of this component"):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
-    with cluster_for_tests(cluster(live)):
-        engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine")))
+    with pytest.raises(pulumi.RunError, match="is another run of this component"):
+        launch(engine, live, role={"image": "app:2"}, job_name="mine")
+    launch(engine, live, job_name="mine")
     assert engine.mocks.one(JOB).resource_id == "default/mine"
 
 
@@ -900,27 +844,23 @@ def test_a_subclass_may_have_a_constructor_of_its_own(engine: Any) -> None:
 
 @pytest.mark.parametrize("mark", [LAUNCH, RUN])
 def test_a_pod_of_somebody_else_is_never_imported(engine: Any, mark: str) -> None:
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
+    job = launch(engine, gang="pods")
     live = remember_all(engine, job)
     del engine.mocks.state[f"{PREFIX}::train"]["record"]
     del engine.mocks.state[f"{PREFIX}${POD}::train.trainer-0"]
     pod = next(item for item in live if item["kind"] == "Pod")
     pod["metadata"]["annotations"][mark] = "another"
-    with cluster_for_tests(cluster(*live)):
-        engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
+    launch(engine, *live, gang="pods")
     assert [item.resource_id for item in engine.mocks.of_type(POD)] == [""]
 
 
 def test_a_replaced_object_in_the_state_is_named_where_the_new_one_has_its_name(engine: Any) -> None:
     fixed = {"job_name": "mine", "on_running_change": "replace"}
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(**fixed)))
+    job = launch(engine, **fixed)
     (live,) = remember_all(engine, job)
     stored = copy.deepcopy(engine.mocks.state)
-    changed = args(role={"image": "app:2"}, **fixed)
-    with cluster_for_tests(cluster(live)):
-        job = engine.run(lambda: VolcanoTrainingJob("train", changed))
+    changed: Any = {"role": {"image": "app:2"}, **fixed}
+    job = launch(engine, live, **changed)
     (new,) = remember_all(engine, job)
     new["metadata"]["uid"] = "new"
     # Killed before it noted more than the intent.
@@ -928,12 +868,11 @@ def test_a_replaced_object_in_the_state_is_named_where_the_new_one_has_its_name(
     engine.mocks.state = {**stored, intent: engine.mocks.state[intent]}
     urn = f"{PREFIX}${JOB}::train"
     advice = f"`pulumi state delete --target-dependents '{urn}'`; the next `pulumi up` imports the new one"
-    with cluster_for_tests(cluster(new)), pytest.raises(pulumi.RunError, match=re.escape(advice)):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    with pytest.raises(pulumi.RunError, match=re.escape(advice)):
+        launch(engine, new, **changed)
     assert not engine.mocks.of_type(JOB)
     del engine.mocks.state[urn]
-    with cluster_for_tests(cluster(new)):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    launch(engine, new, **changed)
     assert engine.mocks.one(JOB).resource_id == "default/mine"
 
 
@@ -967,24 +906,20 @@ def test_a_newer_kubernetes_sdk_is_warned_about_once(
 @pytest.mark.parametrize("preview", [True, False])
 def test_a_protected_object_that_is_gone_is_refused_in_preview_too(engine: Any, preview: bool) -> None:
     protected = pulumi.ResourceOptions(protect=True)
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(), protected))
-        remember_all(engine, job)
-        with pytest.raises(pulumi.RunError, match="Run `pulumi refresh`"):
-            engine.run(lambda: VolcanoTrainingJob("train", args(), protected), preview=preview)
+    remember_all(engine, launch(engine, opts=protected))
+    with pytest.raises(pulumi.RunError, match="Run `pulumi refresh`"):
+        launch(engine, opts=protected, preview=preview)
 
 
 @pytest.mark.parametrize("preview", [True, False])
 def test_a_new_run_of_the_name_of_a_retained_one_is_refused_in_preview_too(engine: Any, preview: bool) -> None:
     retained = pulumi.ResourceOptions(retain_on_delete=True)
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args(job_name="fixed"), retained))
-        live = remember(engine)
-    again = args(job_name="fixed", rerun="1", on_running_change="replace")
-    with cluster_for_tests(cluster(live)):
-        with pytest.raises(pulumi.RunError, match=r"run fixed stays in the cluster \(retain_on_delete\)"):
-            engine.run(lambda: VolcanoTrainingJob("train", again, retained), preview=preview)
-        engine.run(lambda: VolcanoTrainingJob("train", again), preview=preview)
+    launch(engine, job_name="fixed", opts=retained)
+    live = remember(engine)
+    again: Any = {"job_name": "fixed", "rerun": "1", "on_running_change": "replace", "preview": preview}
+    with pytest.raises(pulumi.RunError, match=r"run fixed stays in the cluster \(retain_on_delete\)"):
+        launch(engine, live, opts=retained, **again)
+    launch(engine, live, **again)
 
 
 def test_a_project_that_always_refreshes_is_noticed(
@@ -1001,25 +936,23 @@ def test_a_project_that_always_refreshes_is_noticed(
 @pytest.fixture
 def interrupted_move(engine: Any) -> Any:
     """A run of namespace `default`, and the note of a move to `ml` that was interrupted before anything was made."""
-    with cluster_for_tests(cluster(ML)):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
-        live = remember(engine)
-        records = engine.records()
-    with cluster_for_tests(cluster(ML, live)):
-        engine.run(lambda: VolcanoTrainingJob("train", args(namespace="ml", on_running_change="replace")))
-        remember(engine, intent_only=True)
-        engine.mocks.state |= records
+    launch(engine, ML)
+    live = remember(engine)
+    records = engine.records()
+    launch(engine, ML, live, namespace="ml", on_running_change="replace")
+    remember(engine, intent_only=True)
+    engine.mocks.state |= records
     return live
 
 
 def test_after_an_interrupted_move_a_change_does_not_relaunch_over_the_running_job(
     engine: Any, interrupted_move: Any
 ) -> None:
-    with cluster_for_tests(cluster(ML, interrupted_move)):
-        for changed in (args(role={"image": "app:2"}), args(namespace="ml"), args(namespace="ml", queue="other")):
-            with pytest.raises(pulumi.RunError, match="would relaunch run"):
-                engine.run(lambda changed=changed: VolcanoTrainingJob("train", changed))
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    changes: Any = ({"role": {"image": "app:2"}}, {"namespace": "ml"}, {"namespace": "ml", "queue": "other"})
+    for changed in changes:
+        with pytest.raises(pulumi.RunError, match="would relaunch run"):
+            launch(engine, ML, interrupted_move, **changed)
+    launch(engine, ML, interrupted_move)
     kept = engine.mocks.one(JOB).inputs["metadata"]
     assert (kept["namespace"], kept["name"]) == ("default", interrupted_move["metadata"]["name"])
 
@@ -1031,34 +964,32 @@ def test_a_move_that_was_interrupted_after_its_job_was_made_is_taken_up_where_it
     moved = copy.deepcopy(interrupted_move)
     moved["metadata"] |= {"namespace": "ml", "name": intent["job_name"], "uid": "moved"}
     moved["metadata"]["annotations"][RUN] = intent["hash"]
-    with cluster_for_tests(cluster(ML, moved)):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args(namespace="ml")))
+    job = launch(engine, ML, moved, namespace="ml")
     assert engine.record()["uid"] == "moved"
     assert engine.value(job.namespace) == "ml"
 
 
-def test_a_move_does_not_take_the_name_of_somebody_elses_object(engine: Any) -> None:
-    foreign = {
+def foreign_job(phase: str = "Running", **metadata: Any) -> dict[str, Any]:
+    """Return a Job that no component made."""
+    return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
-        "metadata": {"name": "mine", "namespace": "ml", "uid": "u"},
-        "spec": {"tasks": []},
-        "status": {"state": {"phase": "Running"}},
+        "metadata": {"name": "mine", "namespace": "default", "uid": "u", **metadata},
+        "spec": {"queue": "other", "tasks": []},
+        "status": {"state": {"phase": phase}},
     }
-    with cluster_for_tests(cluster(ML, foreign)):
-        engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine")))
-        live = remember(engine)
-    changed = args(job_name="mine", namespace="ml", on_running_change="replace")
-    with (
-        cluster_for_tests(cluster(ML, foreign, live)),
-        pytest.raises(pulumi.RunError, match="in namespace 'ml' exists"),
-    ):
-        engine.run(lambda: VolcanoTrainingJob("train", changed))
+
+
+def test_a_move_does_not_take_the_name_of_somebody_elses_object(engine: Any) -> None:
+    foreign = foreign_job(namespace="ml")
+    launch(engine, ML, foreign, job_name="mine")
+    live = remember(engine)
+    with pytest.raises(pulumi.RunError, match="in namespace 'ml' exists"):
+        launch(engine, ML, foreign, live, job_name="mine", namespace="ml", on_running_change="replace")
 
 
 def test_a_new_name_with_an_alias_keeps_the_run(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
     live = remember(engine)
     opts = pulumi.ResourceOptions(aliases=[pulumi.Alias(name="train")])
     with cluster_for_tests(cluster(live)):
@@ -1067,20 +998,11 @@ def test_a_new_name_with_an_alias_keeps_the_run(engine: Any) -> None:
 
 
 def test_an_object_of_somebody_else_is_left_alone(engine: Any) -> None:
-    foreign = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": "mine", "namespace": "default", "uid": "u"},
-        "spec": {"tasks": []},
-        "status": {"state": {"phase": "Running"}},
-    }
-    with cluster_for_tests(cluster(foreign)):
-        with pytest.raises(pulumi.RunError, match="was not created by this stack"):
-            engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine")))
-        engine.run(
-            lambda: VolcanoTrainingJob("train", args(job_name="mine"), pulumi.ResourceOptions(import_="default/mine"))
-        )
-    assert engine.mocks.one(JOB).inputs["spec"] == {"tasks": []}
+    foreign = foreign_job()
+    with pytest.raises(pulumi.RunError, match="was not created by this stack"):
+        launch(engine, foreign, job_name="mine")
+    launch(engine, foreign, job_name="mine", opts=pulumi.ResourceOptions(import_="default/mine"))
+    assert engine.mocks.one(JOB).inputs["spec"] == foreign["spec"]
 
 
 @pytest.mark.parametrize("phase", ["Running", "Completed"])
@@ -1091,18 +1013,11 @@ def test_an_imported_job_stays_as_it_is_and_gets_our_labels_at_the_next_up(engin
         "labels": {"team": "x", "stage": "a"},
         "annotations": {"a": "b"},
     }
-    foreign = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {**metadata, "uid": "theirs"},
-        "spec": {"queue": "other", "tasks": []},
-        "status": {"state": {"phase": phase}},
-    }
+    foreign = foreign_job(phase, **metadata, uid="theirs")
 
     def up(**changes: Any) -> Any:
         opts = pulumi.ResourceOptions(import_="default/mine")
-        with cluster_for_tests(cluster(foreign)):
-            engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine", **changes), opts))
+        launch(engine, foreign, job_name="mine", **changes, opts=opts)
         return engine.mocks.one(JOB)
 
     first = up()
@@ -1190,8 +1105,7 @@ def test_the_context_makes_a_provider_in_whatever_form_it_is_given(engine: Any, 
     ],
 )
 def test_a_deployment_waits_as_far_as_it_was_asked_to(engine: Any, phase: str, goal: str, problem: str | None) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
     live = remember(engine)
     live["status"] = {"state": {"phase": phase}}
 
@@ -1213,8 +1127,7 @@ def test_a_deployment_waits_as_far_as_it_was_asked_to(engine: Any, phase: str, g
 
 
 def test_outputs_have_what_a_wait_has_seen_last(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    launch(engine)
     live = remember(engine)
     there = cluster(live)
     # The job ends when the plan has been made.

@@ -13,17 +13,15 @@ from torchx_pulumi.apps.variants import find_variant
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef, Stage, write_entry
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.runs.driver import Recorded, Still, Written
 from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers.manifest_objects import objects_of
-from torchx_pulumi.stack_state.checkpoint import STACK, STASH, checkpoint_text
 from torchx_pulumi.storage.owners import CheckOwner, is_working, unowned
 
 
@@ -213,20 +211,6 @@ def _lost(entry: RunEntry) -> tuple[Kind, Manifest]:
     kind = find_variant(entry.scheduler, entry.choice).job_object
     meta = {"name": entry.job_name, "namespace": entry.namespace}
     return kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
-
-
-def _checkpoint(stack: FakeStack) -> str:
-    """Return a stack as a checkpoint, with its outputs and the note of the app."""
-    urn = f"urn:pulumi:{stack.entry.place.stack}::{stack.entry.place.project}"
-    resources = [
-        {"urn": f"{urn}::{STACK}::{stack.entry.place.stack}", "type": STACK, "outputs": stack.outputs},
-        {
-            "urn": f"{urn}::{STASH}::{stack.entry.name}{APP_SUFFIX}",
-            "type": STASH,
-            "inputs": {"input": write_entry(stack.entry)},
-        },
-    ]
-    return checkpoint_text(f"{ORGANIZATION}/{stack.entry.place.project}/{stack.entry.place.stack}", resources)
 
 
 def _is_ours(entry: RunEntry, found: Manifest) -> bool:

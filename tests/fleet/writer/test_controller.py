@@ -77,6 +77,25 @@ def said(world: World, words: str) -> list[str]:
     return [line for line in world.lines if words in line]
 
 
+def lock_stack(world: World, app: App) -> Path:
+    """Lock the stack of an app, as an update of somebody else does, and return the file."""
+    lock = world.root / "backend" / lock_folder(app.entry.place) / "of-somebody.json"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("{}")
+    return lock
+
+
+def write_program(apps: Sequence[App]) -> None:
+    """Write the stack of a program that has all of these apps, the stack of the first one."""
+    first, *others = apps
+    whole = checkpoint(first, program=True)
+    resources = whole["checkpoint"]["latest"]["resources"]
+    for app in others:
+        resources += component(app, urn_of(first.entry.place, "volcano", app.name), program=True)
+    first.path.parent.mkdir(parents=True)
+    first.path.write_text(json.dumps(whole))
+
+
 def test_the_states_of_a_job_reach_its_stack(world: World) -> None:
     app = world.launch("train-1")
     with world.controller():
@@ -218,9 +237,7 @@ def test_several_components_in_one_program_stack(world: World) -> None:
 
 def test_an_end_is_kept_while_the_stack_is_locked_and_the_job_goes(world: World) -> None:
     app = world.launch("train-1")
-    lock = world.root / "backend" / lock_folder(app.entry.place) / "of-somebody.json"
-    lock.parent.mkdir(parents=True)
-    lock.write_text("{}")
+    lock = lock_stack(world, app)
     # An update takes seconds; the delay after other failures grows to half a minute.
     timing = replace(FAST, retry_s=600.0, longest_retry_s=600.0, locked_retry_s=0.1)
     with world.controller(timing=timing):
@@ -235,9 +252,7 @@ def test_an_end_is_kept_while_the_stack_is_locked_and_the_job_goes(world: World)
 
 def test_after_an_update_a_stack_is_left_to_the_next_command_of_its_pipeline(world: World) -> None:
     app = world.launch("train-1")
-    lock = world.root / "backend" / lock_folder(app.entry.place) / "of-somebody.json"
-    lock.parent.mkdir(parents=True)
-    lock.write_text("{}")
+    lock = lock_stack(world, app)
     driver = Writes(world)
     with world.controller(driver=driver, timing=replace(FAST, locked_retry_s=0.05, quiet_s=1.2)):
         world.phase(app, "Completed", succeeded=1)
@@ -273,15 +288,8 @@ def test_a_lock_whose_process_ends_while_the_stack_waits_for_it_is_removed(world
 def test_an_update_that_one_app_met_keeps_all_apps_of_the_stack_from_it_for_a_while(world: World) -> None:
     apps = [world.create(world.plan(f"train-{number}", project="mine")) for number in range(2)]
     first, second = apps
-    whole = checkpoint(first, program=True)
-    urn = urn_of(first.entry.place, "volcano", second.name)
-    whole["checkpoint"]["latest"]["resources"] += component(second, urn, program=True)
-    first.path.parent.mkdir(parents=True)
-    first.path.write_text(json.dumps(whole))
-    lock = world.root / "backend" / lock_folder(first.entry.place) / "of-somebody.json"
-    lock.parent.mkdir(parents=True)
-    lock.write_text("{}")
-
+    write_program(apps)
+    lock = lock_stack(world, first)
     driver = Writes(world)
     with world.controller(driver=driver, timing=replace(FAST, quiet_s=1.2), program_stacks=True):
         world.phase(first, "Completed", succeeded=1)
@@ -459,13 +467,7 @@ def test_an_app_that_changes_all_the_time_is_written_at_intervals(world: World) 
 def test_apps_of_one_stack_that_wait_are_written_with_one_lock(world: World) -> None:
     apps = [world.create(world.plan(f"train-{number}", project="mine")) for number in range(6)]
     first = apps[0]
-    whole = checkpoint(first, program=True)
-    resources = whole["checkpoint"]["latest"]["resources"]
-    for app in apps[1:]:
-        resources += component(app, urn_of(first.entry.place, "volcano", app.name), program=True)
-    first.path.parent.mkdir(parents=True)
-    first.path.write_text(json.dumps(whole))
-
+    write_program(apps)
     driver = Writes(world)
     with world.controller(driver=driver, timing=ControllerTiming(write_every_s=0.5), program_stacks=True):
         for phase, state in (("Running", "RUNNING"), ("Pending", "PENDING")):

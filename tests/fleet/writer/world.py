@@ -17,7 +17,6 @@ from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan, replace_uid
 from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.planning.names import owner_digest
@@ -301,7 +300,3 @@ def without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: without_none(item) for key, item in value.items() if item is not None}
     return [without_none(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def uid_of(manifest: Manifest | None) -> Any:
-    return (manifest or {}).get("metadata", {}).get("uid")

@@ -20,8 +20,6 @@ from torchx_pulumi.images.content.hashing import files_address, hash_files
 from torchx_pulumi.images.content.tree import Tree, read_tree
 from torchx_pulumi.model.errors import ImageError
 
-LONG_AGO_NS = 1_600_000_000_123_456_789
-
 
 def paths(tree: Tree) -> list[str]:
     return [entry.path for entry in tree.entries]
