@@ -92,6 +92,16 @@ def nothing_outlives_the_machine(request: pytest.FixtureRequest) -> Iterator[Non
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_source_positions() -> Iterator[None]:
+    """Registrations at a mock engine do not say where the program makes them: Pulumi would read all frames for that."""
+    source, resource = (sys.modules.get(f"pulumi.runtime.{name}") for name in ("proto.source_pb2", "resource"))
+    with pytest.MonkeyPatch.context() as patch:
+        if source is not None and resource is not None:
+            patch.setattr(resource, "_get_stack_trace", source.StackTrace, raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[object]:
     """One local cluster for the whole session; TORCHX_PULUMI_TEST_CLUSTER names a running one to use instead."""

@@ -15,6 +15,7 @@ import pytest
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 from torchx_pulumi_components import run_objects, waiting
+from torchx_pulumi_components.plugin import TorchxProvider, provider
 from torchx_pulumi_components.stack_state import STASH
 
 
@@ -124,6 +125,12 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (run_objects, waiting):
         monkeypatch.setattr(module, "POLL_S", 0.02)
     monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: 10 * time.monotonic()))
+
+
+@pytest.fixture(scope="session")
+def plugin() -> TorchxProvider:
+    """The provider of other languages; to read the types of all components takes a tenth of a second."""
+    return provider()
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
 )
 from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob
-from torchx_pulumi_components.plugin import provider
 
 from tests.fakes import KNOWN, FakeCluster
 
@@ -366,10 +365,10 @@ def test_a_job_of_somebody_else_is_left_alone(engine: Any) -> None:
     )
 
 
-def test_a_job_from_another_language_is_made(engine: Any) -> None:
+def test_a_job_from_another_language_is_made(engine: Any, plugin: Any) -> None:
     role = {"name": "trainer", "image": "app:1", "entrypoint": "python", "numReplicas": 2.0}
     inputs = {"priority": 5.0, "apiVersion": "v1beta1", "onRunningChange": "replace", "roles": [role]}
-    result = engine.run(lambda: provider().construct("train", "torchx:index:MCADTrainingJob", inputs))
+    result = engine.run(lambda: plugin.construct("train", "torchx:index:MCADTrainingJob", inputs))
     wrapper = engine.mocks.one(V1BETA1).inputs
     assert (wrapper["spec"]["priority"], len(pods(wrapper))) == (5, 2)
     assert result.state.keys() >= {"appId", "jobName", "rank0Host", "podNames", "declared", "observed"}

@@ -16,7 +16,6 @@ from torchx_pulumi_components import VolcanoTrainingJob
 from torchx_pulumi_components import images as component_images
 from torchx_pulumi_components import patched_image as module
 from torchx_pulumi_components.patched_image import TOKEN, PatchedImage
-from torchx_pulumi_components.plugin import provider
 from torchx_pulumi_components.pulumi_runtime import wait_for
 
 from tests.components.test_volcano_training_job import JOB, args
@@ -125,10 +124,12 @@ def test_a_base_that_is_not_known_in_preview_leaves_the_name_open(engine: Any, i
     assert not engine.loop.run_until_complete(job.job_name.is_known())
 
 
-def test_values_of_build_arguments_are_texts_and_in_no_state(engine: Any, images: Images, given: Any) -> None:
+def test_values_of_build_arguments_are_texts_and_in_no_state(
+    engine: Any, plugin: Any, images: Images, given: Any
+) -> None:
     build_args = {"TOKEN": pulumi.Output.secret("hunter22"), "DEBUG": True, "N": 1.0}
     inputs = {**given, "buildArgs": build_args, "ignoreRules": "torchx"}
-    result = run(engine, lambda: provider().construct("image", TOKEN, inputs))
+    result = run(engine, lambda: plugin.construct("image", TOKEN, inputs))
     assert images.asked[0]["build_args"] == {"TOKEN": "hunter22", "DEBUG": "true", "N": "1"}
     assert (images.asked[0]["ignore_rules"], images.asked[0]["builder"]) == ("torchx", "auto")
     assert not engine.loop.run_until_complete(result.state["reference"].is_secret())
@@ -168,11 +169,13 @@ MISTAKES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_message_without_traceback(engine: Any, images: Images, given: Any, mistake: str) -> None:
+def test_a_mistake_is_one_message_without_traceback(
+    engine: Any, plugin: Any, images: Images, given: Any, mistake: str
+) -> None:
     changed, parts = MISTAKES[mistake]
 
     def program() -> Any:
-        result = provider().construct("image", TOKEN, {**given, **changed})
+        result = plugin.construct("image", TOKEN, {**given, **changed})
         with pytest.raises(pulumi.InputPropertiesError) as caught:
             wait_for(result.urn)
         return caught

@@ -78,13 +78,15 @@ def test_every_field_is_documented(component: str) -> None:
 
 
 @pytest.mark.parametrize("component", ["VolcanoTrainingJob", "MCADTrainingJob"])
-def test_a_default_that_an_sdk_sends_is_the_same_run_as_an_unset_argument(engine: Any, component: str) -> None:
+def test_a_default_that_an_sdk_sends_is_the_same_run_as_an_unset_argument(
+    engine: Any, plugin: Any, component: str
+) -> None:
     found = schema()
     role = {"name": "trainer", "image": "app:1", "entrypoint": "python"}
     given: dict[str, Any] = {"roles": [role], **({"queue": "default"} if component == "VolcanoTrainingJob" else {})}
 
     def objects(inputs: Any) -> Any:
-        engine.run(lambda: provider().construct("train", f"torchx:index:{component}", inputs))
+        engine.run(lambda: plugin.construct("train", f"torchx:index:{component}", inputs))
         return [item.inputs for item in engine.mocks.resources if item.typ.startswith("kubernetes:")]
 
     def defaults(properties: Any) -> dict[str, Any]:
@@ -102,13 +104,13 @@ def test_an_option_that_is_read_from_the_cluster_has_no_default() -> None:
     assert ("default" in inputs["apiVersion"], "default" in inputs["podGroupApi"]) == (True, False)
 
 
-def test_a_kubeconfig_that_an_sdk_encrypts_hides_nothing_else(engine: Any) -> None:
+def test_a_kubeconfig_that_an_sdk_encrypts_hides_nothing_else(engine: Any, plugin: Any) -> None:
     role = {"name": "trainer", "image": "app:1", "entrypoint": "python"}
     inputs = {"queue": "default", "roles": [role]}
     made = []
     for kubeconfig in ("/team/kubeconfig", pulumi.Output.secret("/team/kubeconfig")):
         given = {**inputs, "kubeconfig": kubeconfig}
-        engine.run(lambda given=given: provider().construct("train", "torchx:index:VolcanoTrainingJob", given))
+        engine.run(lambda given=given: plugin.construct("train", "torchx:index:VolcanoTrainingJob", given))
         made.append([(item.typ, item.inputs) for item in engine.mocks.resources if item.typ.startswith("kubernetes:")])
     assert made[0] == made[1] != []
 
@@ -117,11 +119,11 @@ def test_nested_types_have_names_that_code_generation_takes() -> None:
     assert not [name for name in schema()["types"] if name.endswith("Args")]
 
 
-def test_a_mistake_is_told_with_all_problems_and_no_traceback(engine: Any) -> None:
+def test_a_mistake_is_told_with_all_problems_and_no_traceback(engine: Any, plugin: Any) -> None:
     inputs = {"queue": "default", "roles": [{"name": "a", "image": "", "entrypoint": "e", "numReplicas": 0.0}]}
 
     def program() -> Any:
-        result = provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs)
+        result = plugin.construct("train", "torchx:index:VolcanoTrainingJob", inputs)
         with pytest.raises(pulumi.InputPropertiesError) as caught:
             wait_for(result.urn)
         return caught
@@ -134,21 +136,21 @@ def test_a_mistake_is_told_with_all_problems_and_no_traceback(engine: Any) -> No
     assert "roles[0].num_replicas" in str(caught.value)
 
 
-def test_a_job_from_another_language_is_made(engine: Any) -> None:
+def test_a_job_from_another_language_is_made(engine: Any, plugin: Any) -> None:
     role = {"name": "trainer", "image": "app:1", "entrypoint": "python", "numReplicas": 2.0, "env": {"A": 1.0}}
     inputs = {"queue": "default", "onRunningChange": "replace", "roles": [role]}
-    result = engine.run(lambda: provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs))
+    result = engine.run(lambda: plugin.construct("train", "torchx:index:VolcanoTrainingJob", inputs))
     job = engine.mocks.one("kubernetes:batch.volcano.sh/v1alpha1:Job").inputs
     assert len(job["spec"]["tasks"]) == 2
     assert {"name": "A", "value": "1"} in job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["env"]
     assert result.state.keys() >= {"appId", "jobName", "rank0Host", "podNames", "declared", "observed"}
 
 
-def test_outputs_have_the_types_of_the_schema_and_the_state_has_the_names_of_python(engine: Any) -> None:
+def test_outputs_have_the_types_of_the_schema_and_the_state_has_the_names_of_python(engine: Any, plugin: Any) -> None:
     resource = {"cpu": 0.5, "memoryMb": 1500.0, "devices": {"example.com/a_b": 1.0}}
     role = {"name": "trainer", "image": "app:1", "entrypoint": "python", "numReplicas": 2.0, "resource": resource}
     inputs = {"queue": "default", "roles": [role]}
-    result = engine.run(lambda: provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs))
+    result = engine.run(lambda: plugin.construct("train", "torchx:index:VolcanoTrainingJob", inputs))
     found = {name: engine.value(result.state[name]) for name in ("declared", "observed")}
     described = schema()
     outputs = described["resources"]["torchx:index:VolcanoTrainingJob"]["properties"]
@@ -161,34 +163,34 @@ def test_outputs_have_the_types_of_the_schema_and_the_state_has_the_names_of_pyt
     assert state["observed"]["observed_at"] == found["observed"]["observedAt"]
 
 
-def test_names_of_an_observation_are_those_of_the_schema_in_every_list() -> None:
-    kind = provider().get_type_definition(PropertyDefinition(ref="torchx:index:Observed"))
+def test_names_of_an_observation_are_those_of_the_schema_in_every_list(plugin: Any) -> None:
+    kind = plugin.get_type_definition(PropertyDefinition(ref="torchx:index:Observed"))
     assert kind is not None
     replica = {"id": 0, "exit_code": 1, "started_at": None}
     seen = {"state": "FAILED", "roles": [{"name": "a_b", "counts": {"FAILED": 1}, "replicas": [replica]}]}
-    named = provider().map_complex_output(seen, kind)
+    named = plugin.map_complex_output(seen, kind)
     replica = {"id": 0, "exitCode": 1}
     assert named == {"state": "FAILED", "roles": [{"name": "a_b", "counts": {"FAILED": 1}, "replicas": [replica]}]}
 
 
 @pytest.mark.parametrize("field", ["numReplicas", "minReplicas", "maxRetries"])
-def test_a_number_of_a_role_may_come_from_another_resource(engine: Any, field: str) -> None:
+def test_a_number_of_a_role_may_come_from_another_resource(engine: Any, plugin: Any, field: str) -> None:
     role = {"name": "trainer", "image": "app:1", "entrypoint": "python", "numReplicas": 2.0}
     assert "plain" not in schema()["types"]["torchx:index:Role"]["properties"][field]
 
     def objects(value: Any) -> Any:
         inputs = {"queue": "default", "roles": [{**role, field: value}]}
-        engine.run(lambda: provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs))
+        engine.run(lambda: plugin.construct("train", "torchx:index:VolcanoTrainingJob", inputs))
         return [item.inputs for item in engine.mocks.resources if item.typ.startswith("kubernetes:")]
 
     assert objects(pulumi.Output.from_input(1.0)) == objects(1.0) != []
 
 
-def test_the_order_in_which_another_language_sends_names_does_not_count(engine: Any) -> None:
+def test_the_order_in_which_another_language_sends_names_does_not_count(engine: Any, plugin: Any) -> None:
     def env(order: str) -> Any:
         role = {"name": "trainer", "image": "app:1", "entrypoint": "python", "env": dict.fromkeys(order, "1")}
         inputs = {"queue": "default", "roles": [role]}
-        engine.run(lambda: provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs))
+        engine.run(lambda: plugin.construct("train", "torchx:index:VolcanoTrainingJob", inputs))
         return engine.mocks.one("kubernetes:batch.volcano.sh/v1alpha1:Job").inputs
 
     assert env("CAB") == env("BCA")

@@ -19,7 +19,7 @@ import yaml
 from packaging.requirements import Requirement
 from torchx_pulumi.kube.kubeconfig import locations
 from torchx_pulumi_components import cluster_access
-from torchx_pulumi_components.plugin import provider, schema
+from torchx_pulumi_components.plugin import schema
 
 from tests.components.test_patched_image import images as images
 from tests.doc_blocks import ROOT, commands, schema_examples
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def run_yaml(text: str) -> None:
+def run_yaml(plugin: Any, text: str) -> None:
     """Construct what a YAML program has through the plugin, as the YAML host does it."""
     made: dict[str, Any] = {}
     program = yaml.safe_load(text)
@@ -51,18 +51,18 @@ def run_yaml(text: str) -> None:
     for key, resource in program["resources"].items():
         properties = evaluated(resource["properties"])
         token = resource["type"].replace(":", ":index:")
-        made[key] = provider().construct(resource.get("name", key), token, properties).state
+        made[key] = plugin.construct(resource.get("name", key), token, properties).state
     evaluated(program["outputs"])
 
 
 @pytest.mark.parametrize("component", ["VolcanoTrainingJob", "MCADTrainingJob", "PatchedImage"])
-def test_python_and_yaml_make_the_same_job(engine: Any, images: Any, component: str) -> None:
+def test_python_and_yaml_make_the_same_job(engine: Any, plugin: Any, images: Any, component: str) -> None:
     texts = {language: schema_examples(language)[component] for language in ("python", "yaml", "typescript", "go")}
     assert all(f"{component}(" in texts[language] for language in ("python", "typescript", "go"))
     # Of a pinned image no registry is asked.
     texts = {language: text.replace(IMAGE, f"{IMAGE}@sha256:{'1' * 64}") for language, text in texts.items()}
     made = []
-    for program in (lambda: exec(texts["python"], {}), lambda: run_yaml(texts["yaml"])):
+    for program in (lambda: exec(texts["python"], {}), lambda: run_yaml(plugin, texts["yaml"])):
         engine.run(program)
         assert component in {item.typ.rpartition(":")[2] for item in engine.mocks.resources}
         made.append([item.inputs for item in engine.mocks.resources if item.typ.startswith("kubernetes:")])

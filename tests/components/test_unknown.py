@@ -12,7 +12,6 @@ import pulumi
 import pytest
 from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
-from torchx_pulumi_components.plugin import provider
 from torchx_pulumi_components.stack_outputs import stack_outputs
 
 from tests.components.test_volcano_training_job import ML, NAMESPACE, queue
@@ -229,7 +228,7 @@ def test_a_timeout_that_is_not_known_is_one_problem(engine: Any, field: str) -> 
     assert f"{field}: must be known in preview" in str(caught.value)
 
 
-def test_unknown_numbers_of_another_language_are_previewed(engine: Any) -> None:
+def test_unknown_numbers_of_another_language_are_previewed(engine: Any, plugin: Any) -> None:
     def program() -> Any:
         role = {
             "name": "trainer",
@@ -238,7 +237,7 @@ def test_unknown_numbers_of_another_language_are_previewed(engine: Any) -> None:
             "resource": {"gpu": unknown(), "cpu": unknown()},
         }
         inputs = {"queue": "default", "roles": [role]}
-        return provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs)
+        return plugin.construct("train", "torchx:index:VolcanoTrainingJob", inputs)
 
     result = engine.run(program, preview=True)
     assert unknowns(registered(engine))
