@@ -24,8 +24,8 @@ Connect = Callable[[str | None, str | None], Cluster]
 """Kubeconfig and context (None: the ambient ones) to a cluster, without a request."""
 
 
-def match_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> Match:
-    """Return whether an app was launched in a cluster.
+def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> None:
+    """Refuse a cluster that may not be that of the launch.
 
     Args:
         entry: The app.
@@ -34,23 +34,14 @@ def match_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None
             without a request.
 
     Raises:
-        ClusterError: The cluster does not answer.
-    """
-    if App.of(entry).owns(job_object):
-        return Match.SAME
-    return entry.match(cluster.identify())
-
-
-def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> None:
-    """Refuse a cluster that may not be that of the launch; arguments as `match_cluster`.
-
-    Raises:
         ClusterError: It is another one, that is not known, or it does not answer.
     """
-    match = match_cluster(entry, cluster, job_object)
-    if match is Match.SAME:
+    if App.of(entry).owns(job_object):
         return
     recorded, present = entry.cluster_identity, cluster.identify()
+    match = entry.match(present)
+    if match is Match.SAME:
+        return
     launched_in = recorded if recorded is not None and recorded.name else f"the cluster of {describe_access(entry)}"
     raise ClusterError(
         f"{mismatch_words(f'app {entry.app_id}', launched_in, present, match)}. Nothing was changed. Let KUBECONFIG, "

@@ -24,7 +24,6 @@ from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, read_state
-from torchx_pulumi.runs.whereabouts import match_cluster
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.torchx_adapter import compat
@@ -187,11 +186,7 @@ def _list_cluster(
         if entry is not None and App.of(entry).owns(job_object):
             del known[kind, entry.namespace, entry.job_name]
             rows.append((app_id, entry.name, uid, partial(_noted_state, context, entry, seen)))
-        elif (
-            entry is not None
-            and App.of(entry).launched(job_object)
-            and match_cluster(entry, cluster, job_object) is Match.SAME
-        ):
+        elif entry is not None and App.of(entry).launched(job_object) and entry.match(cluster.identify()) is Match.SAME:
             # It is of a later run of the app, in the cluster of the launch.
             del known[kind, entry.namespace, entry.job_name]
             find = partial(lookup.reread, entry)
