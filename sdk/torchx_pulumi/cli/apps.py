@@ -266,7 +266,7 @@ def _in_stacks(name: str) -> list[str]:
     from torchx_pulumi.outputs.building import app_handle
     from torchx_pulumi.runs.index import RunIndex
     from torchx_pulumi.stack_state.backend import choose_backend
-    from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, checkpoint_text, parse_components
+    from torchx_pulumi.stack_state.checkpoint import DAMAGED, checkpoint_text, parse_components
     from torchx_pulumi.stack_state.stacks import StackName, open_stacks
 
     found = [handle_of(one) for one in RunIndex().all() if one.has_stack and name in StackName.of(one.place).names]
@@ -275,11 +275,10 @@ def _in_stacks(name: str) -> list[str]:
     for stack in stacks.versions():
         if name in stack.names:
             try:
-                checkpoint = parse_components(stacks.read(stack) or checkpoint_text(""))
-            except UnreadableStateError as error:
+                apps = read_apps(parse_components(stacks.read(stack) or checkpoint_text("")), stack.at(backend))
+            except DAMAGED as error:
                 raise DeployError(f"stack {stack} cannot be read: {error}") from error
-            runs = (app.run for app in read_apps(checkpoint, stack.at(backend)))
-            found += [app_handle(run.variant.scheduler, run.namespace, run.job_name) for run in runs]
+            found += [app_handle(one.run.variant.scheduler, one.run.namespace, one.run.job_name) for one in apps]
     # The session of a handle is not part of the app.
     return [*{handle.partition("://")[0] + handle.rpartition("/")[2]: handle for handle in reversed(found)}.values()]
 

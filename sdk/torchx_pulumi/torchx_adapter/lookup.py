@@ -26,7 +26,7 @@ from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.whereabouts import read_job_object
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.stack_state.backend import backend_folder, choose_backend, know_backend, own_backend, stack_name
-from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, parse_components
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, parse_components
 from torchx_pulumi.stack_state.cli import choose_place
 from torchx_pulumi.stack_state.stacks import StackName, open_stacks
 from torchx_pulumi.storage.owners import Life, describe_owner, life_of
@@ -321,7 +321,7 @@ class AppLookup:
                 state = stacks.read(name) or ""
                 apps = read_apps(parse_components(state), name.at(backend)) if text in state else ()
                 return next((app for app in apps if wanted(app)), None)
-            except (DeployError, UnreadableStateError) as error:
+            except (DeployError, *DAMAGED) as error:
                 logger.debug("stack %s is not searched for app %s: %s", name, app_id, error)
                 return None
 

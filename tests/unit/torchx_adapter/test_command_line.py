@@ -229,6 +229,8 @@ def test_the_stack_of_a_program_is_its_one_app(
     file.write_text("{")
     said = say(world, capsys, "cancel", "dev")
     assert said.startswith("torchx-pulumi: stack vision/dev cannot be read: its checkpoint is not valid JSON")
+    file.write_text(checkpoint_text("organization/vision/dev", [{"outputs": []}, "odd"]))  # type: ignore[list-item]
+    assert say(world, capsys, "cancel", "dev").startswith("torchx-pulumi: stack vision/dev cannot be read: ")
 
 
 def test_delete_takes_several_handles_and_an_error_of_one_keeps_no_other(

@@ -497,6 +497,7 @@ def stack_of_program(kind: str, app_id: str, uid: str, folder: Path) -> Path:
     file = folder / ".pulumi" / "stacks" / "vision" / "dev.json"
     file.parent.mkdir(parents=True)
     (file.parent / "damaged.json").write_text("{")
+    (file.parent / "a-odd.json").write_text(checkpoint_text("organization/vision/a-odd", [app_id, uid]))  # type: ignore[list-item]
     file.write_text(checkpoint_text("organization/vision/dev", resources))
     return file
 
