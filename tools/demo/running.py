@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -151,12 +152,27 @@ def cleaned_up(pulumi: PulumiCli, target: Target, *, keep: bool) -> Iterator[Non
 
 
 def clear(pulumi: PulumiCli) -> None:
-    """Destroy what the stacks made, and forget the stacks."""
-    for stack in pulumi.stacks():
-        try_to(partial(stack.run, "cancel", "--yes", quiet=True), None)
-        stack.run("destroy", "--yes", "--skip-preview", *QUIET)
-        stack.run("stack", "rm", "--yes", quiet=True)
+    """Destroy what the stacks made, all at the same time, and forget the stacks.
+
+    Raises:
+        DemoError: A stack could not be destroyed; the others are.
+    """
+    with ThreadPoolExecutor() as pool:
+        cleared = [pool.submit(clear_stack, stack) for stack in pulumi.stacks()]
+    for each in cleared:
+        each.result()
     shutil.rmtree(pulumi.folder, ignore_errors=True)
+
+
+def clear_stack(stack: PulumiCli) -> None:
+    """Destroy what a stack made, and forget the stack.
+
+    Raises:
+        DemoError: A command failed.
+    """
+    try_to(partial(stack.run, "cancel", "--yes", quiet=True), None)
+    stack.run("destroy", "--yes", "--skip-preview", *QUIET)
+    stack.run("stack", "rm", "--yes", quiet=True)
 
 
 def try_to(act: Callable[[], Any], what: str | None) -> None:
