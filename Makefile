@@ -19,8 +19,9 @@ EXTENDED := TORCHX_PULUMI_IGNORE_CASES=20000 TORCHX_PULUMI_LAYER_CASES=300 TORCH
 
 # More workers than the cores of small machines: many tests wait for a thread or a process. None is left alone in the end.
 SPREAD := -n 3 --dist worksteal
-# Tests make and remove thousands of folders: in memory, on Linux with 4 GB for that. Those that pass leave none there.
-IN_MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print $$6}')
+# Tests make and remove thousands of folders: in memory, on Linux with 4 GB for that where programs may be run. Those that
+# pass leave none there.
+IN_MEMORY := $(shell ! grep -qs ' /dev/shm .*noexec' /proc/mounts && df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print $$6}')
 VENV := .venv/bin
 SYNCED := .venv/.synced
 NIGHTLY := .venv-nightly/.synced
