@@ -291,7 +291,13 @@ class _ContainerLog:
         """
         if self.run is None or self.log.is_known(line):
             return
-        found = self._find(self.source.containers())
+        try:
+            found = self._find(self.source.containers())
+        except ClusterError as error:
+            if error.reason not in REFUSED:
+                raise
+            # The user may list pods, and not read one: it is not checked.
+            return
         # If it is not even the previous one, no other stream can have its lines.
         if found is not None and found.current != self.run == found.previous:
             raise _LaterRunError

@@ -317,6 +317,14 @@ def test_a_restart_between_a_look_and_the_stream_is_noticed(state: dict[str, Any
     assert read(cluster, ask(follow=True), ended=after(5)) == [shown(line) for line in LINES[: 6 + written]]
 
 
+def test_who_may_not_read_the_pod_again_gets_the_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING, restart="OnFailure"))
+    cluster.on_get = [lambda: None, failing(FORBIDDEN)]
+    assert read(cluster, ask(follow=True), ended=after(3)) == [shown(line) for line in LINES]
+    assert "was interrupted" not in caplog.text
+
+
 def test_a_run_that_nobody_saw_is_read_after_it(caplog: pytest.LogCaptureFixture) -> None:
     first, second, third = LINES[:4], LINES[4:8], LINES[8:]
     cluster = ScriptedCluster(lines=first, pod=pod(RUNNING), streams=[Stream(60, BROKEN)])
