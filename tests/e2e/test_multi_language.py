@@ -32,7 +32,7 @@ resources:
           entrypoint: sleep
           args: [600]
           numReplicas: {replicas}
-          env: {{LR: {rate}, DEBUG: true}}
+          env: {{LR: {rate}, DEBUG: true, TOKEN: {{"fn::secret": hunter22-hunter22}}}}
           resource: {{cpu: 0.5, memoryMb: 1500}}
           nodeSelector: {selector}
           tolerations: {tolerations}
@@ -98,6 +98,8 @@ def test_a_yaml_program_launches_keeps_and_destroys_a_job(yaml_project: Project,
     env = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "LR", "value": "0.1"} in env
     assert {"name": "DEBUG", "value": "true"} in env
+    assert {"name": "TOKEN", "value": "hunter22-hunter22"} in env
+    assert "hunter22" not in yaml_project.run("stack", "export")
     for step in (yaml_project.refresh, yaml_project.up):
         assert changes(step()).keys() == {"unchanged"}
     write(yaml_project, rate=0.2)
