@@ -32,8 +32,10 @@ def record_of(
         uid: Uid of the registered job object, if the record has none. None: it is not registered.
     """
     value = write_record(run)
-    if launch.launching and launch.undecided:
-        value |= {"hash": unknown(), "digests": unknown()}
+    if launch.launching and marks.unknown:
+        value["digests"] = unknown()
+    if "run" in marks.unknown:
+        value["hash"] = unknown()
     if "name" in marks.unknown:
         value |= {"app_id": unknown(), "job_name": unknown()}
     if "namespace" in marks.unknown:
