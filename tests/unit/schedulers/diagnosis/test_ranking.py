@@ -115,9 +115,9 @@ def test_quantities_are_read_and_nonsense_is_nothing(text: Any, value: float) ->
 
 
 def test_the_time_of_a_read_grows_no_faster_than_the_number_of_replicas() -> None:
-    few, many = [failed_replicas(count) for count in (40, 400)]
+    few, many = [failed_replicas(count) for count in (100, 1000)]
     # Both on the same machine under the same load; only the time of this thread counts.
-    assert min(read_s(many) for _ in range(3)) < 3 * 10 * min(read_s(few) for _ in range(3))
+    assert min(read_s(many) for _ in range(2)) < 3 * 10 * min(read_s(few) for _ in range(2))
 
 
 def test_the_status_of_a_thousand_failed_replicas_is_small() -> None:
