@@ -93,11 +93,11 @@ def nothing_outlives_the_machine(request: pytest.FixtureRequest) -> Iterator[Non
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_source_positions() -> Iterator[None]:
-    """Registrations at a mock engine do not say where the program makes them: Pulumi would read all frames for that."""
+def no_source_positions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Registrations do not say where the program makes them, but in real tests: Pulumi reads all frames for that."""
     source, resource = (sys.modules.get(f"pulumi.runtime.{name}") for name in ("proto.source_pb2", "resource"))
     with pytest.MonkeyPatch.context() as patch:
-        if source is not None and resource is not None:
+        if source is not None and resource is not None and request.config.option.markexpr == "not e2e":
             patch.setattr(resource, "_get_stack_trace", source.StackTrace, raising=False)
         yield
 
