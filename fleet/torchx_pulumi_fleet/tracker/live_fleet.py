@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
+from torchx_pulumi.apps.answer import without_words
 from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.model.object_fields import mapping_at
@@ -150,8 +151,8 @@ class LiveFleet:
             known = self._apps.get(live_id(key))
             if known is None or known.app.uid != uid:
                 return
-            if seen is not None and known.app.has_secrets:
-                seen = _without_words(seen)
+            if seen is not None and (known.app.has_secrets or known.app.has_secret_objects):
+                seen = without_words(seen)
             kept = known.seen
             changed = seen is not None and (kept is None or _without_time(kept) != _without_time(seen))
             if seen is not None and changed:
@@ -281,13 +282,3 @@ def _is_same_state(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool
 
 def _without_time(observed: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in observed.items() if name != "observed_at"}
-
-
-def _without_words(observed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an observation without explanations, which may quote a secret value of the job."""
-    roles = [
-        {**role, "replicas": [{**replica, "message": ""} for replica in role["replicas"]]} for role in observed["roles"]
-    ]
-    conditions = [{**each, "message": ""} for each in observed["conditions"]]
-    message = "explanations are not shown: values of its outputs are secret"
-    return {**observed, "message": message, "diagnoses": [], "conditions": conditions, "roles": roles}

@@ -52,3 +52,14 @@ class StackChange:
         if observed is before.observed and requested is before.requested:
             return before
         return Answer(observed=observed, requested=requested)
+
+
+def without_words(observed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an observation without explanations, which may quote a secret value of the job."""
+    roles = [
+        {**role, "replicas": [{**replica, "message": ""} for replica in role.get("replicas") or ()]}
+        for role in observed.get("roles") or ()
+    ]
+    conditions = [{**each, "message": ""} for each in observed.get("conditions") or ()]
+    message = "explanations are not shown: values of the job are secret"
+    return {**observed, "message": message, "diagnoses": [], "conditions": conditions, "roles": roles}

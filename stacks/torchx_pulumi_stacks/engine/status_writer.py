@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchx_pulumi.apps.answer import Answer, StackChange
+from torchx_pulumi.apps.answer import Answer, StackChange, without_words
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
@@ -148,7 +148,11 @@ def changed(checkpoint: Checkpoint, change: StackChange, *, program_stacks: bool
     run = runs[0]
     if SECRET in json.dumps(run):
         return Written(outcome=Recorded.LEFT)
-    after = change.apply(Answer.of(run))
+    before = Answer.of(run)
+    after = change.apply(before)
+    component = next(str(item["urn"]) for item in present if item.get("outputs") is run)
+    if after.observed is not before.observed and checkpoint.has_secret_objects(component):
+        after = replace(after, observed=without_words(after.observed))
     exports: list[tuple[dict[str, Any], str]] = []
     for outputs in (item["outputs"] for item in present if item.get("type") == STACK and item.get("outputs")):
         if "torchx" in outputs and SECRET in json.dumps(outputs if is_app else outputs["torchx"]):

@@ -142,6 +142,25 @@ def test_explanations_of_an_app_with_secret_outputs_are_not_shown(world: World) 
     assert [line for line in world.lines if "values of its outputs are secret" in line]
 
 
+def test_explanations_of_an_app_whose_objects_have_secrets_are_neither_shown_nor_written(world: World) -> None:
+    app, fleet = world.launch("train-1"), LiveFleet()
+    whole = checkpoint(app)
+    resources = whole["checkpoint"]["latest"]["resources"]
+    spec = {SECRET: "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "sealed"}
+    token = f"kubernetes:{app.kind.api_version}:{app.kind.kind}"
+    urn, parent = f"urn:pulumi:s::torchx::{token}::train", resources[1]["urn"]
+    resources.append({"urn": urn, "type": token, "parent": parent, "inputs": {"spec": spec}})
+    app.path.write_text(json.dumps(whole))
+    with world.controller(fleet=fleet):
+        ended = {"phase": "Failed", "message": "no file hunter22", "lastTransitionTime": "2026-01-01T00:01:00Z"}
+        world.change(app, state=ended, failed=1, conditions=[])
+        wait_for(lambda: world.state(app)[0] == "FAILED")
+        wait_for(lambda: row(fleet, app).state.value == "FAILED")
+        assert (row(fleet, app).diagnoses, "secret" in row(fleet, app).message) == ([], True)
+        assert "hunter22" not in str(only(fleet).seen)
+    assert "hunter22" not in app.path.read_text()
+
+
 def test_a_standby_shows_changes_and_writes_once_it_leads(world: World) -> None:
     app, fleet, leads = world.launch("train-1"), LiveFleet(), threading.Event()
     pods: list[str] = []

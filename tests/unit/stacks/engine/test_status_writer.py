@@ -590,6 +590,28 @@ def test_the_stack_of_a_program_is_written_on_request(store: Store, locks: Owned
     assert outputs(stored.data, 1)["observed"] == WRITTEN
 
 
+def test_a_stack_with_secret_objects_gets_the_state_without_explanations(store: Store, locks: OwnedLocks) -> None:
+    whole = checkpoint()
+    resources = whole["checkpoint"]["latest"]["resources"]
+    made = {"type": "kubernetes:core/v1:Pod", "parent": resources[1]["urn"], "inputs": {"spec": {SECRET: "1b47"}}}
+    resources.append({"urn": "urn:pulumi:s::torchx::kubernetes:core/v1:Pod::a", **made})
+    put(store, whole)
+    diagnosis = {"reason": "Failed", "summary": "no file hunter22"}
+    conditions = [{"type": "Failed", "message": "hunter22"}]
+    roles = [{"name": "trainer", "replicas": [{"name": "a", "message": "hunter22"}]}]
+    told = {"message": "no file hunter22", "diagnoses": [diagnosis], "conditions": conditions, "roles": roles}
+    assert write(store, {**END, **told}, locks) is Recorded.WRITTEN
+    stored = store.read(PATH)
+    assert stored is not None
+    found = outputs(stored.data)
+    assert b"hunter22" not in stored.data
+    assert (found["state"], "values of the job are secret" in found["torchx"]["observed"]["message"]) == (
+        "SUCCEEDED",
+        True,
+    )
+    assert write(store, {**END, **told}, locks) is Recorded.KNOWN
+
+
 CANCEL = Requested(action=RequestedAction.CANCEL, at="2026-01-01T00:30:00Z", by="ada", uid="u-1")
 
 
