@@ -271,7 +271,8 @@ class Construction:
         repeats = [repeated(self.name, urn, launch.ended_elsewhere[urn]) for urn in gone]
         launch = replace(launch, warnings=(*launch.warnings, *repeats))
         check_protected(self.name, launch, protected=is_protected(opts))
-        self.plan, self.app, self.marks = launch.plan, state.app, self._marks(launch)
+        self.leaves.secrets |= launch.former_secrets
+        self.plan, self.app, self.marks = launch.plan, state.app, self._marks(launch, state)
         self.decided.set_result(None)
         self._log(launch, why_not)
         if planner.cluster is None and (advice := import_advice(self.name, launch, state)):
@@ -290,11 +291,13 @@ class Construction:
         # By their names in Python, also if they are one Output.
         self.given = {snake_case(str(key)): self.given[key] for key, value in resolved.items() if value is not None}
 
-    def _marks(self, launch: Launch) -> Marks:
+    def _marks(self, launch: Launch, state: StackState) -> Marks:
         launching, undecided = launch.launching, bool(launch.undecided)
         marks = marks_of(self.leaves, launching=launching, undecided=undecided, named=launch.named)
-        # Of a run that ignores its arguments all is known.
-        return replace(marks, unknown=frozenset()) if launch.decision.action is Action.IGNORE else marks
+        if launch.decision.action is not Action.IGNORE:
+            return marks
+        # All is known of a run that ignores its arguments, and what was secret at its launch is secret.
+        return Marks(secret=marks.secret or bool(state.secret_texts()))
 
     async def _register(
         self, launch: Launch, state: StackState, cluster: PodReader | None, *, own_provider: bool

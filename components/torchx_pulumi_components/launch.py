@@ -51,7 +51,7 @@ from torchx_pulumi_components.guard import (
     taken,
 )
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
-from torchx_pulumi_components.recorded_run import plan_as_launched, run_as_launched, with_recorded
+from torchx_pulumi_components.recorded_run import former_secrets, plan_as_launched, run_as_launched, with_recorded
 from torchx_pulumi_components.stack_state import StackState, plain
 
 
@@ -78,6 +78,8 @@ class Launch:
     undecided: tuple[str, ...] = ()
     """Paths of fields that are unknown before `up` and decide whether this is a new run. One of a mapping stands for
     its entries."""
+    former_secrets: frozenset[str] = frozenset()
+    """Texts of secrets of a kept run that its changed arguments do not have. Explanations of the run may quote them."""
     owners: tuple[str, ...] = ()
     """Launch labels of the component under its URNs, the present one first."""
     named: bool = False
@@ -466,8 +468,9 @@ class LaunchPlanner:
 
     def _kept(self, decision: Decision, last: RunRecord, prepared: Registration, look: Look) -> Launch:
         """Return a run that is kept, ignored, or over and gone."""
-        state, intent = self.state, self.state.intent
+        state, intent, former = self.state, self.state.intent, frozenset[str]()
         if decision.action is Action.IGNORE:
+            former = former_secrets(state, prepared)
             # Record and outputs are written together. Those of an earlier run tell nothing of this one.
             outputs = plain(state.outputs) if last is state.record else {}
             plan = plan_as_launched(self.name, last, self.args, state.job, outputs)
@@ -478,6 +481,7 @@ class LaunchPlanner:
             decision=decision,
             intent=replace(last, uid=None) if intent is None or intent.attempt != attempt else intent,
             look=look,
+            former_secrets=former,
             confirmed=state.record if state.record is not None and state.record.attempt == attempt else None,
             stored=((state.job or {}).get("metadata") or {}).get("name") == prepared.record.job_name,
         )

@@ -13,13 +13,16 @@ from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import rows_of
+from torchx_pulumi.model.redaction import texts_in
 from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
 from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.planning.names import role_names
+from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, variant_of
 
 from torchx_pulumi_components.places import covers
 from torchx_pulumi_components.read_args import ParsedArgs
+from torchx_pulumi_components.stack_state import StackState, plain
 
 
 def with_recorded(digests: Mapping[str, str], paths: Set[str], recorded: Mapping[str, str]) -> dict[str, str]:
@@ -63,6 +66,24 @@ def plan_as_launched(
     kept: Any = type(options)(**{**required, "namespace": run.namespace, **chosen})
     spec = JobSpec(name=wanted.spec.name, roles=[_role_as_launched(role) for role in declared["roles"]])
     return plan_job(spec, kept, run.job_name, launched=run.launched, tasks=run.tasks or {})
+
+
+def former_secrets(state: StackState, wanted: Registration) -> frozenset[str]:
+    """Return texts of secrets in the objects of a run that the objects of its changed arguments do not have.
+
+    Texts that outputs show, also as parts of names, are none.
+
+    Args:
+        state: The component in the stack's state.
+        wanted: What the arguments ask for now.
+    """
+    found = state.secret_texts()
+    if not found:
+        return frozenset()
+    outputs = {name: value for name, value in plain(state.outputs).items() if name != "observed"}
+    shown = "\n".join(texts_in(outputs))
+    present = {text for manifest in wanted.objects() for text in texts_in(manifest["spec"])}
+    return frozenset(text for text in found - present if text not in shown)
 
 
 def _role_as_launched(role: Mapping[str, Any]) -> RoleSpec:

@@ -15,6 +15,7 @@ from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.redaction import texts_in
 from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
 from torchx_pulumi.model.run_record import RunRecord, read_record
 
@@ -69,6 +70,10 @@ class StackState:
     def has_provider(self) -> bool:
         """Return whether the component registered a Kubernetes provider for itself."""
         return (PROVIDER, "-kubernetes") in self.children
+
+    def secret_texts(self) -> set[str]:
+        """Return the texts in secret values of the objects' `spec`. Empty: none is secret."""
+        return {text for child in self.children.values() for text in texts_in([*_secrets_in(child.get("spec"))])}
 
     def answer(self, run: RunRecord) -> Answer:
         """Return the observation in the component's outputs. Empty: none, or the outputs are of another run."""
@@ -189,6 +194,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _secrets_in(value: Any) -> Iterator[Any]:
+    """Yield the secret values in a value of the state, without marks."""
+    if is_marked(value):
+        yield plain(value)
+    elif isinstance(value, (Mapping, list)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _secrets_in(item)
 
 
 def as_inputs(value: Any) -> Any:

@@ -20,6 +20,8 @@ from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.input_resolution import path_of
 from torchx_pulumi_components.stack_outputs import stack_outputs
 
+from tests.components import test_unknown as unknown
+
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
 
@@ -361,6 +363,35 @@ def test_a_run_whose_state_has_secret_texts_in_its_spec_is_kept(engine: Any, reg
     assert {key for key, (_, secret) in kept.items() if secret} == {
         key for key, (_, secret) in launched.items() if secret
     }
+
+
+@pytest.mark.parametrize("change", [pulumi.Output.secret, str])
+@pytest.mark.parametrize("form", ["volcano-job", "volcano-pods"])
+def test_a_run_that_ignores_another_secret_does_not_show_its_own(
+    engine: Any, registered: list[Any], form: str, change: Any
+) -> None:
+    def args(token: Any) -> Any:
+        given = unknown.args_of(form, ("roles", 0, "env"), {"TOKEN": token})
+        return {**given, "on_running_change": "ignore"}
+
+    unknown.run(engine, form, lambda: args(pulumi.Output.secret("hunter-22")))
+    outputs = dict(engine.mocks.outputs)
+    live = unknown.remember(engine, form)
+    engine.mocks.state |= outputs
+    waiting = {"reason": "CreateContainerError", "message": "exec: hunter-22: not found"}
+    for found in live:
+        if found["kind"] == "Job":
+            found["status"] = {"state": {"phase": "Running", "message": "hunter-22 refused"}}
+        elif found["kind"] == "Pod":
+            found["status"] = {"phase": "Pending", "containerStatuses": [{"name": "a", "state": {"waiting": waiting}}]}
+    registered.clear()
+    said = message_of(lambda: unknown.run(engine, form, lambda: args(change("the-next-token")), *live))
+    made = table(registered)
+    plain = {key: value for key, (value, secret) in made.items() if not secret and key[0] == "outputs"}
+    assert "hunter-22" not in f"{said}{plain}"
+    assert "[secret]" in str(plain)
+    names = [value for key, value in plain.items() if "replicas" in key and key[-1] == "name"]
+    assert all("secret" not in name for name in names)
 
 
 @pytest.mark.parametrize("name", ["job_name", "jobName"])
