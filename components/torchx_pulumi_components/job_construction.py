@@ -293,7 +293,8 @@ class Construction:
 
     def _marks(self, launch: Launch, state: StackState) -> Marks:
         launching, undecided = launch.launching, bool(launch.undecided)
-        marks = marks_of(self.leaves, launching=launching, undecided=undecided, named=launch.named)
+        roles = self.args.spec.roles
+        marks = marks_of(self.leaves, roles, launching=launching, undecided=undecided, named=launch.named)
         if launch.decision.action is not Action.IGNORE:
             return marks
         # All is known of a run that ignores its arguments, and what was secret at its launch is secret.

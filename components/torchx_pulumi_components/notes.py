@@ -31,7 +31,7 @@ def record_of(
         state: The component in the stack's state.
         uid: Uid of the registered job object, if the record has none. None: it is not registered.
     """
-    value = write_record(run)
+    value = write_record(run) | ({"quotes_secrets": True} if marks.quoted else {})
     if launch.launching and marks.unknown:
         value["digests"] = unknown()
     if "run" in marks.unknown:

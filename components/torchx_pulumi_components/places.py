@@ -7,12 +7,13 @@ names, and `queue`, `run` and `pods` of an app's index entry.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pulumi
 from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.model.job_spec import RoleSpec
 from torchx_pulumi.model.options import Manifest, rows_of
 from torchx_pulumi.planning.typed_reader import snake_case
 
@@ -51,6 +52,9 @@ MAY_BE_SECRET = frozenset(
 )
 """Arguments whose values are in no field, or in `spec` only."""
 
+_QUOTED = MAY_BE_SECRET & {f"roles.{name}" for name in ("entrypoint", "args", "secret_env", "mounts", "pod_overlay")}
+"""Arguments that messages of the cluster may quote, for example a command that is not found."""
+
 _INSTEAD: Mapping[str, str] = {
     "roles.image": "credentials for its registry go into image_secrets (MCADTrainingJob: image_secret)"
 }
@@ -68,6 +72,8 @@ class Marks:
 
     secret: bool = False
     """The `spec` of every object is secret."""
+    quoted: bool = False
+    """Messages of the cluster may quote a secret value."""
     unknown: frozenset[str] = NOWHERE
     """The fields that only `up` knows."""
 
@@ -96,11 +102,12 @@ def unknown() -> pulumi.Output[Any]:
     return pulumi.Output.from_input(pulumi.output.UNKNOWN)
 
 
-def marks_of(leaves: Leaves, *, launching: bool, undecided: bool, named: bool) -> Marks:
+def marks_of(leaves: Leaves, roles: Iterable[RoleSpec], *, launching: bool, undecided: bool, named: bool) -> Marks:
     """Return the marks of a run.
 
     Args:
         leaves: The arguments.
+        roles: The roles in them.
         launching: It is launched now. Otherwise it is kept, in the namespace and with the name that it has.
         undecided: Unknown values are in its hash.
         named: The job object has a fixed name.
@@ -109,7 +116,14 @@ def marks_of(leaves: Leaves, *, launching: bool, undecided: bool, named: bool) -
     found = NOWHERE.union(*map(_fields_of, places))
     if launching and undecided:
         found |= OF_HASH if named else OF_HASH | OF_NAME
-    return Marks(secret=any(map(_fields_of, leaves.secret_places)), unknown=found)
+    secret = [*map(_argument, leaves.secret_places)]
+    # Kubernetes puts variables into a command.
+    takes_variables = any("$(" in text for role in roles for text in (role.entrypoint, *role.args))
+    return Marks(
+        secret=any(map(_fields_of, leaves.secret_places)),
+        quoted=any(argument in _QUOTED or (argument == "roles.env" and takes_variables) for argument in secret),
+        unknown=found,
+    )
 
 
 def secret_problems(secret: Sequence[ValuePath]) -> Iterator[Problem]:

@@ -239,11 +239,11 @@ def test_every_leaf_is_marked_by_its_place(engine: Any, registered: list[Any], k
 
 
 def unmarked(marked: dict[Place, tuple[Any, bool]], other: dict[Place, tuple[Any, bool]]) -> set[Place]:
-    """Return the leaves that differ with another value, and are not marked as secret."""
+    """Return the leaves that differ with another value, and are not marked as secret. The record has a mark itself."""
     return {
         key
         for key, (value, secret) in marked.items()
-        if not secret and not is_digest(key) and other.get(key, (None,))[0] != value
+        if not secret and not is_digest(key) and "quotes_secrets" not in key and other.get(key, (None,))[0] != value
     }
 
 
@@ -257,8 +257,8 @@ def another(value: Any) -> Any:
 
 
 def without_observed(found: dict[Place, tuple[Any, bool]]) -> dict[Place, Any]:
-    """Leave out marks, and messages about what was seen, in which secrets are replaced."""
-    return {key: value for key, (value, _) in found.items() if "observed" not in key}
+    """Leave out marks, also that of the record, and messages about what was seen, in which secrets are replaced."""
+    return {key: value for key, (value, _) in found.items() if not {"observed", "quotes_secrets"} & {*key}}
 
 
 def is_digest(key: Place) -> bool:
@@ -338,6 +338,25 @@ def test_all_objects_of_a_gang_have_a_secret_spec(engine: Any, registered: list[
     specs = {key[1]: secret for key, (_, secret) in made.items() if key[3:4] == ("spec",)}
     assert {kind.rpartition(":")[2] for kind in specs} == {"PodGroup", "Service", "Pod"}
     assert all(specs.values())
+
+
+@pytest.mark.parametrize(
+    ("place", "args", "quoted"),
+    [
+        (("env", "TOKEN"), ["--epochs", "5"], False),
+        (("env", "TOKEN"), ["--token", "$(TOKEN)"], True),
+        (("args", 0), ["--epochs", "5"], True),
+        (("entrypoint",), [], True),
+    ],
+)
+def test_the_record_says_where_messages_of_the_cluster_may_quote_a_secret(
+    engine: Any, place: Place, args: list[str], quoted: bool
+) -> None:
+    given = volcano()
+    given["roles"][0] |= {"env": {"TOKEN": "token-one"}, "args": args}
+    given = put(given, ("roles", 0, *place), pulumi.Output.secret)
+    engine.run(lambda: VolcanoTrainingJob("train", given))
+    assert engine.record("train").get("quotes_secrets", False) is quoted
 
 
 @pytest.mark.parametrize("kind", COMPONENTS)

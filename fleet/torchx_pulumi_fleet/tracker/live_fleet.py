@@ -151,7 +151,7 @@ class LiveFleet:
             known = self._apps.get(live_id(key))
             if known is None or known.app.uid != uid:
                 return
-            if seen is not None and (known.app.has_secrets or known.app.has_secret_objects):
+            if seen is not None and (known.app.has_secrets or known.app.quotes_secrets):
                 seen = without_words(seen)
             kept = known.seen
             changed = seen is not None and (kept is None or _without_time(kept) != _without_time(seen))

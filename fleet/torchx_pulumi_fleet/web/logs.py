@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 
 from torchx_pulumi.apps.app import App
 from torchx_pulumi.logs import LogClock, LogQuery, LogStop
@@ -168,14 +169,24 @@ def _since_then(log: PodLog, query: LogQuery, notes: deque[str]) -> Iterator[str
     Raises:
         ClusterError: The present log cannot be read. What is missing of the one before is a note.
     """
+    first, count = "", 0
     if log.began_since(query):
         try:
-            yield from log.read(replace(query, previous=True), None)
+            for line in log.read(replace(query, previous=True), None):
+                first, count = first or line, count + 1
+                yield line
         except ClusterError as error:
             # Of the first attempt there is none before.
             if error.reason != "NotFound":
                 notes.append(f"the end of the attempt before is not read: {error}")
-    yield from log.read(query, None)
+    present = log.read(query, None)
+    head = next(present, "")
+    if query.timestamps and head == first:
+        # While a container waits to be started again, a node gives its last run for both.
+        yield from islice(present, max(count - 1, 0), None)
+    elif head:
+        yield head
+        yield from present
 
 
 def _of_earlier_run(log: PodLog, request: LogRequest, query: LogQuery) -> Iterator[str]:

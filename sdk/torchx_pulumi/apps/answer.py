@@ -61,5 +61,5 @@ def without_words(observed: Mapping[str, Any]) -> dict[str, Any]:
         for role in observed.get("roles") or ()
     ]
     conditions = [{**each, "message": ""} for each in observed.get("conditions") or ()]
-    message = "explanations are not shown: values of the job are secret"
+    message = "explanations are not shown: they may quote a secret"
     return {**observed, "message": message, "diagnoses": [], "conditions": conditions, "roles": roles}

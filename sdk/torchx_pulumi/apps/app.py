@@ -64,8 +64,8 @@ class App:
     """What its component says of how the run stands, and was asked."""
     has_secrets: bool = False
     """Values of its component's outputs are secret: the outputs are not written, and explanations not shown."""
-    has_secret_objects: bool = False
-    """Values of its objects are secret, of `env` for example: explanations are neither shown nor written."""
+    quotes_secrets: bool = False
+    """Messages of the cluster may quote a secret value of the run: explanations are neither shown nor written."""
     changing: bool = False
     """The stack had pending operations when it was read: a deployment runs, or was interrupted."""
     left_alone: str = ""
@@ -213,7 +213,7 @@ def _read(component: Mapping[str, Any], scheduler: str, checkpoint: Checkpoint, 
         output={**output, "observed": observed},
         answer=answer,
         has_secrets=checkpoint.may_have_secrets and SECRET in json.dumps(outputs),
-        has_secret_objects=checkpoint.has_secret_objects(urn),
+        quotes_secrets=record is not None and record.quotes_secrets is True,
         changing=bool(checkpoint.pending),
         left_alone=LATER if any(map(is_of_later_release, exports)) else left_alone,
     )

@@ -132,8 +132,8 @@ class ResumedLog:
 
     def is_known(self, line: Line) -> bool:
         """Return whether the first line of a stream was delivered in the last seconds, or a part of it was."""
-        known = [*self._window, *([] if self._partial is None else [self._partial[0]])]
-        return any(at_ns == line.at_ns and _is_same(head, line.text) for at_ns, head in known)
+        delivered = any(at_ns == line.at_ns and _is_same(head, line.text) for at_ns, head in self._window)
+        return delivered or self._is_partial(line.at_ns, line.text)
 
     def read(self, *, follow: bool, previous: bool = False, silence_s: float | None = None) -> Iterator[Line]:
         """Yield the new lines of one stream, long or unfinished ones in parts.
@@ -172,6 +172,9 @@ class ResumedLog:
                         continue
                     self.begins(line)
                     first = False
+                    if self._rest and not raw.startswith(self._rest) and not self.is_known(line):
+                        # The stream is that of a later run.
+                        yield from filter(None, [self.take_rest()])
                 if follow and not self.with_rest and not raw.endswith("\n") and stream.finished:
                     # Parts of a longer line were returned.
                     self._rest = raw if self._begun is None else ""
@@ -189,7 +192,10 @@ class ResumedLog:
         To be asked for if no further stream can have it. None: there is no such line.
         """
         rest, self._rest = self._rest, ""
-        return self._take(rest) if rest else None
+        line = self._take(rest) if rest else None
+        # What comes next is no part of it.
+        self._begun, self._line_ns = None, 0
+        return line
 
     def _begin_at_end(self) -> None:
         """Take the last line as delivered, so that a stream that is opened again gives what was written since."""
@@ -219,6 +225,9 @@ class ResumedLog:
             self._older_ns = begun.at_ns
         self.last_ns = max(self.last_ns, begun.at_ns)
         key = (begun.at_ns, begun.head)
+        if self._partial is not None and not self._is_partial(begun.at_ns, begun.head):
+            # A last line without newline, of another run.
+            self._window.append(self._partial[0])
         self._partial = None if line.ended else (key, max(begun.read, begun.skip))
         if line.ended:
             self._window.append(key)
@@ -232,6 +241,10 @@ class ResumedLog:
         continues = start > 0 or begun.skip > 0
         return Line(begun.at_ns, begun.stamp, text, line.ended, continues) if text or line.ended else None
 
+    def _is_partial(self, at_ns: int, text: str) -> bool:
+        """Return whether a text of a time is of the line that was partly delivered."""
+        return self._partial is not None and self._partial[0][0] == at_ns and _is_same(self._partial[0][1], text)
+
     def _delivered_of(self, line: Line) -> int | None:
         """Return the number of delivered characters of a line. None: all of them."""
         key = (line.at_ns, line.text[:HEAD])
@@ -243,11 +256,9 @@ class ResumedLog:
             self._again[key] -= 1
             self._matched = True
             return None
-        if self._partial is not None:
-            (at_ns, head), count = self._partial
-            if line.at_ns == at_ns and _is_same(head, line.text):
-                self._matched = True
-                return count
+        if self._partial is not None and self._is_partial(line.at_ns, line.text):
+            self._matched = True
+            return self._partial[1]
         if not self._matched and self._older_ns is not None and line.at_ns <= self._older_ns:
             return None
         # Delivered lines come first. Missing ones were removed by a rotation of the log.

@@ -61,6 +61,9 @@ class RunRecord:
     None, or a role that is not in it: they name the tag alone."""
     cluster: ClusterIdentity | None = None
     """The cluster that it was launched in; not part of the run's identity. None: it could not be read then."""
+    quotes_secrets: bool | None = None
+    """True: messages of the cluster may quote a secret value, such as a command that is not found. None: they do not. Not
+    part of the run's identity."""
     provider: str | None = None
     """URN of the Kubernetes provider that the program chose for its objects; not part of the run's identity. None: that
     of the component, or the default one."""

@@ -138,18 +138,6 @@ class Checkpoint:
         whole = parse_checkpoint(self._text_with_objects) if self._text_with_objects else self
         yield from (item for item in whole._resources_and_pending() if is_object(item))
 
-    def has_secret_objects(self, component: str) -> bool:
-        """Return whether values of the Kubernetes objects of a component are secret.
-
-        Args:
-            component: Its URN.
-        """
-        text = self._text_with_objects
-        if not self.may_have_secrets or (text and text.count(SECRET) == json.dumps(self.resources).count(SECRET)):
-            # A secret kubeconfig is no reason to parse all objects.
-            return False
-        return any(item.get("parent") == component and SECRET in json.dumps(item) for item in self.objects())
-
     def others(self) -> Iterator[Resource]:
         """Yield the resources of the user's own program, also those of pending operations.
 

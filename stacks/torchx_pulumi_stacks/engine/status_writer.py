@@ -13,8 +13,8 @@ from typing import Any
 
 from torchx_pulumi.apps.answer import Answer, StackChange, without_words
 from torchx_pulumi.model.app_entry import StackRef
-from torchx_pulumi.model.object_fields import text_at
-from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.model.object_fields import at, text_at
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
 from torchx_pulumi.model.requested import read_requested, write_requested
 from torchx_pulumi.outputs.reader import is_of_later_release
 from torchx_pulumi.runs.driver import Recorded, Written
@@ -150,8 +150,7 @@ def changed(checkpoint: Checkpoint, change: StackChange, *, program_stacks: bool
         return Written(outcome=Recorded.LEFT)
     before = Answer.of(run)
     after = change.apply(before)
-    component = next(str(item["urn"]) for item in present if item.get("outputs") is run)
-    if after.observed is not before.observed and checkpoint.has_secret_objects(component):
+    if after.observed is not before.observed and at(run, RECORD, "quotes_secrets"):
         after = replace(after, observed=without_words(after.observed))
     exports: list[tuple[dict[str, Any], str]] = []
     for outputs in (item["outputs"] for item in present if item.get("type") == STACK and item.get("outputs")):

@@ -142,14 +142,10 @@ def test_explanations_of_an_app_with_secret_outputs_are_not_shown(world: World) 
     assert [line for line in world.lines if "values of its outputs are secret" in line]
 
 
-def test_explanations_of_an_app_whose_objects_have_secrets_are_neither_shown_nor_written(world: World) -> None:
+def test_explanations_that_may_quote_a_secret_are_neither_shown_nor_written(world: World) -> None:
     app, fleet = world.launch("train-1"), LiveFleet()
     whole = checkpoint(app)
-    resources = whole["checkpoint"]["latest"]["resources"]
-    spec = {SECRET: "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "sealed"}
-    token = f"kubernetes:{app.kind.api_version}:{app.kind.kind}"
-    urn, parent = f"urn:pulumi:s::torchx::{token}::train", resources[1]["urn"]
-    resources.append({"urn": urn, "type": token, "parent": parent, "inputs": {"spec": spec}})
+    whole["checkpoint"]["latest"]["resources"][1]["outputs"]["record"]["quotes_secrets"] = True
     app.path.write_text(json.dumps(whole))
     with world.controller(fleet=fleet):
         ended = {"phase": "Failed", "message": "no file hunter22", "lastTransitionTime": "2026-01-01T00:01:00Z"}

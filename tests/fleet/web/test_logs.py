@@ -148,6 +148,14 @@ def test_lines_since_a_time_have_the_end_of_the_run_before_a_restart(site: Site)
     assert lines_of(read(site, since=parse_time("2026-01-01T00:00:05Z"))) == ["again 5\n"]
 
 
+def test_lines_since_a_time_come_once_while_a_container_waits_to_be_started_again(site: Site) -> None:
+    second = status(state=running(started="2026-01-01T00:00:03Z"), container_id="c2", restarts=1, last=ended("c1"))
+    log = Log("one", "two", "three")
+    site.put_pod(pod(statuses=[second]), log, previous=log)
+    got = lines_of(read(site, since=parse_time("2026-01-01T00:00:01Z"), timestamps=True))
+    assert [line.partition(" ")[2] for line in got] == ["two\n", "three\n"]
+
+
 def test_lines_since_a_time_have_the_end_of_an_earlier_pod_from_the_archive(site: Site, tmp_path: Path) -> None:
     url = archive(tmp_path, pod(uid="9b2c1f0a-0000-4000-8000-00000000000b"), "one", "two")
     state = running(started="2026-01-01T00:02:00Z")

@@ -97,18 +97,11 @@ def test_what_a_later_release_or_a_user_changed_is_left_alone_and_secrets_are_no
     assert apps_in(state)[0].changing
 
 
-@pytest.mark.parametrize("indent", [None, 4])
-def test_secrets_in_the_objects_of_an_app_are_noted_and_those_next_to_them_are_not(indent: int | None) -> None:
+@pytest.mark.parametrize("quotes", [None, True])
+def test_a_record_says_that_messages_may_quote_a_secret(quotes: bool | None) -> None:
     state = checkpoint(output("a"))
-    urn, token = resources(state)[1]["urn"], "kubernetes:core/v1:Pod"
-    made = {"urn": f"urn:pulumi:s::p::{token}::a", "type": token, "parent": urn, "inputs": {"spec": {SECRET: "1b47"}}}
-    kubeconfig = {"urn": "urn:pulumi:s::p::x::k", "type": "x", "inputs": {"kubeconfig": {SECRET: "1b47"}}}
-
-    def noted(*more: dict[str, Any]) -> tuple[bool, bool]:
-        whole = json.loads(json.dumps(state))
-        resources(whole).extend(more)
-        (app,) = read_apps(parse_components(json.dumps(whole, indent=indent)), PLACE)
-        return app.has_secrets, app.has_secret_objects
-
-    assert noted(kubeconfig) == noted({**made, "parent": "other"}) == (False, False)
-    assert noted(made) == noted(kubeconfig, made) == (False, True)
+    record = {"version": 1, "identity_version": 2, "job_name": "a", "namespace": "team", "hash": "h"}
+    noted = {"attempt": 1, "launched": {"trainer": 1}, "quotes_secrets": quotes}
+    resources(state)[1]["outputs"]["record"] = {**record, **noted}
+    (app,) = apps_in(state)
+    assert app.quotes_secrets is (quotes is True)

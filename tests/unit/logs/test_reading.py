@@ -384,6 +384,19 @@ def test_a_last_line_without_newline_is_kept_if_its_run_cannot_be_read_again(
     assert read(cluster, ask(follow=True), ended=after(5)) == [shown(line) for line in LINES]
 
 
+def test_a_last_line_without_newline_comes_before_the_next_run_which_comes_once() -> None:
+    cluster = ScriptedCluster(lines=LINES[:6], pod=pod(RUNNING, restart="OnFailure"), no_newline=True)
+
+    def restart() -> None:
+        # The next run has ended already, so that a node gives it for the one before the present, too.
+        cluster.lines = cluster.previous_lines = LINES[6:]
+        cluster.pod = pod(RUNNING, container_id="c2", last="c1", restart="OnFailure")
+
+    # The second look checks the first line of the stream.
+    cluster.on_get = [lambda: None, lambda: None, restart]
+    assert read(cluster, ask(follow=True), ended=after(5)) == [shown(line) for line in LINES]
+
+
 def test_a_last_line_without_newline_does_not_go_with_its_pod() -> None:
     cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), no_newline=True)
     cluster.on_get = [lambda: None, lambda: setattr(cluster, "pod", None)]
