@@ -62,8 +62,8 @@ class RunRecord:
     cluster: ClusterIdentity | None = None
     """The cluster that it was launched in; not part of the run's identity. None: it could not be read then."""
     quotes_secrets: bool | None = None
-    """True: messages of the cluster may quote a secret value, such as a command that is not found. None: they do not. Not
-    part of the run's identity."""
+    """True: messages of the cluster may quote a secret value, such as a command that is not found. None: they do not.
+    Not part of the run's identity."""
     provider: str | None = None
     """URN of the Kubernetes provider that the program chose for its objects; not part of the run's identity. None: that
     of the component, or the default one."""
