@@ -97,8 +97,8 @@ class Response:
         with suppress(OSError):
             if plain is not None:
                 plain.shutdown(socket.SHUT_RDWR)
+        # Its pool is not used again. The thread that reads may be giving the connection back to it just now.
         self._raw.close()
-        self._raw.release_conn()
 
 
 class Transport(Protocol):

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.kube.http_client import HttpClient
 from torchx_pulumi.kube.kubeconfig import Access, find_access, pod_config
 from torchx_pulumi.kube.kubernetes_cluster import transport_of
-from torchx_pulumi.kube.transport import ApiRequest, Transport
+from torchx_pulumi.kube.transport import ApiRequest, Response, Transport
 from torchx_pulumi.model.errors import ClusterError
 from urllib3.exceptions import HTTPError
 
@@ -33,6 +34,18 @@ def transport_for(config: Config) -> Transport:
 def status(answer: Any) -> int:
     assert answer.data == b"{}"
     return int(answer.status)
+
+
+def test_only_the_thread_that_reads_gives_a_connection_back() -> None:
+    """A second one at the same moment would make urllib3 warn of a full pool."""
+    given: list[str] = []
+    raw = SimpleNamespace(
+        status=200, data=b"", close=lambda: given.append("closed"), release_conn=lambda: given.append("given back")
+    )
+    Response(raw, None).close()
+    assert given == ["closed"]
+    assert Response(raw, None).data == b""
+    assert given == ["closed", "given back"]
 
 
 @pytest.mark.parametrize("proxied", [False, True])
