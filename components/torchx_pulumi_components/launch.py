@@ -66,7 +66,7 @@ class Launch:
     look: Look | None = None
     """What was read of the run. None: it is launched now."""
     judged: Mapping[str, Any] | None = None
-    """What `judge` made of `look`. None: nothing was read, or nothing is known."""
+    """The result of `judge` for `look`. None: nothing was read, or the state is unknown."""
     answer: Answer = field(default_factory=Answer)
     """What the stack's state says of how the run stands. Empty: it says nothing, or is of another run."""
     ended: RunRecord | None = None

@@ -27,11 +27,13 @@ def record_of(
     Args:
         run: The record.
         launch: The decision.
-        marks: What is unknown.
+        marks: What is unknown, and whether messages may quote a secret.
         state: The component in the stack's state.
         uid: Uid of the registered job object, if the record has none. None: it is not registered.
     """
-    value = write_record(run) | ({"quotes_secrets": True} if marks.quoted else {})
+    value = write_record(run)
+    if marks.quoted:
+        value["quotes_secrets"] = True
     if launch.launching and marks.unknown:
         value["digests"] = unknown()
     if "run" in marks.unknown:

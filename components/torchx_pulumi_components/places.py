@@ -52,7 +52,7 @@ MAY_BE_SECRET = frozenset(
 )
 """Arguments whose values are in no field, or in `spec` only."""
 
-_QUOTED = MAY_BE_SECRET & {f"roles.{name}" for name in ("entrypoint", "args", "secret_env", "mounts", "pod_overlay")}
+_QUOTED = {f"roles.{name}" for name in ("entrypoint", "args", "secret_env", "mounts", "pod_overlay")}
 """Arguments that messages of the cluster may quote, for example a command that is not found."""
 
 _INSTEAD: Mapping[str, str] = {
@@ -112,16 +112,17 @@ def marks_of(leaves: Leaves, roles: Iterable[RoleSpec], *, launching: bool, unde
         undecided: Unknown values are in its hash.
         named: The job object has a fixed name.
     """
-    places = [place for place in leaves.unknown_places if launching or _argument(place) != "namespace"]
-    found = NOWHERE.union(*map(_fields_of, places))
+    hidden, undetermined = ({*map(_argument, places)} for places in (leaves.secret_places, leaves.unknown_places))
+    if not launching:
+        undetermined.discard("namespace")
+    found = NOWHERE.union(*map(_fields_of, undetermined))
     if launching and undecided:
         found |= OF_HASH if named else OF_HASH | OF_NAME
-    secret = [*map(_argument, leaves.secret_places)]
     # Kubernetes puts variables into a command.
     takes_variables = any("$(" in text for role in roles for text in (role.entrypoint, *role.args))
     return Marks(
-        secret=any(map(_fields_of, leaves.secret_places)),
-        quoted=any(argument in _QUOTED or (argument == "roles.env" and takes_variables) for argument in secret),
+        secret=any(map(_fields_of, hidden)),
+        quoted=not hidden.isdisjoint(_QUOTED) or (takes_variables and "roles.env" in hidden),
         unknown=found,
     )
 
@@ -131,7 +132,7 @@ def secret_problems(secret: Sequence[ValuePath]) -> Iterator[Problem]:
     for place in secret:
         argument = _argument(place)
         # With `gang` pods, the metadata of an overlay is that of an object.
-        is_metadata = argument == "roles.pod_overlay" and "metadata" in str([*place, ""][3]).split(":")
+        is_metadata = argument == "roles.pod_overlay" and any("metadata" in str(key).split(":") for key in place[3:4])
         if argument not in MAY_BE_SECRET or is_metadata:
             yield Problem(
                 path_of(_in_python(place)),
@@ -168,8 +169,8 @@ def _argument(place: ValuePath) -> str:
     return f"roles.{rest[1]}" if first == "roles" and len(rest) > 1 else str(first)
 
 
-def _fields_of(place: ValuePath) -> frozenset[str]:
-    return FIELDS.get(_argument(place), SPEC)
+def _fields_of(argument: str) -> frozenset[str]:
+    return FIELDS.get(argument, SPEC)
 
 
 def _in_python(place: ValuePath) -> ValuePath:

@@ -61,8 +61,6 @@ class PendingCopy:
     archive: Archive
     cluster: Cluster
     job: Run
-    folder: str
-    """Folder of the job object in the archive."""
     ref: PodRun
     gone: bool = False
     """The pod is gone."""
@@ -70,6 +68,11 @@ class PendingCopy:
     """A thread copies it."""
     failures: int = 0
     """Failures since the pod was gone."""
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of the job object in the archive."""
+        return job_folder(self.job.app_id, self.job.uid or "")
 
     @property
     def name(self) -> str:
@@ -191,7 +194,7 @@ class LogArchiver:
                 key = (url, key_of_run(folder, ref).record)
                 is_done = key[1] in self._indexed.get((url, folder), ())
                 if (not ref.running or going) and not is_done:
-                    made = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, folder=folder, ref=ref)
+                    made = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
                     self._add(self._copies.setdefault(key, made), ref, urgent=going)
                 if deleted and key in self._copies:
                     self._copies[key].gone = True

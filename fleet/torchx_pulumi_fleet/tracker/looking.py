@@ -52,7 +52,7 @@ def known_of(app: App, shown: LiveApp | None, requested: Requested | None) -> An
 
 
 def _kept(observed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an observation that says how the run stood. Empty: there is none."""
+    """Return the part of an observation that says how the run stood. Empty: it has no such part."""
     kept: dict[str, Any] = {name: text for name in KEPT if (text := text_at(observed, name)) is not None}
     return {**kept, "attempt": number_at(observed, "attempt") or 1} if kept else {}
 

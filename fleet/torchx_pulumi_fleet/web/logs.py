@@ -176,7 +176,7 @@ def _since_then(log: PodLog, query: LogQuery, notes: deque[str]) -> Iterator[str
                 first, count = first or line, count + 1
                 yield line
         except ClusterError as error:
-            # Of the first attempt there is none before.
+            # The first attempt follows no other.
             if error.reason != "NotFound":
                 notes.append(f"the end of the attempt before is not read: {error}")
     present = log.read(query, None)

@@ -150,7 +150,7 @@ class App:
 
 
 def read_apps(checkpoint: Checkpoint, place: StackRef) -> list[App]:
-    """Return the apps in the state of a stack. A component that has launched nothing yet is none.
+    """Return the apps in the state of a stack. A component without a launch is left out.
 
     Args:
         checkpoint: The state; its Kubernetes objects may be left out.

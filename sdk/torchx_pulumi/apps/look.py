@@ -159,8 +159,9 @@ class Look:
         going = self.gone or is_being_deleted(self.objects.job_object)
         # No controller makes the pods of a PodGroup again.
         missing = going or self.variant.makes_pods
-        now = self._with_remembered_pods(self.objects, missing=missing)
-        seen = None if self.gone else self.variant.read_status(now, self.at)
+        seen = None
+        if not self.gone:
+            seen = self.variant.read_status(self._with_remembered_pods(self.objects, missing=missing), self.at)
         if not going or (seen is not None and seen.state.terminal):
             return seen
         attempt = 0

@@ -265,7 +265,7 @@ class _ContainerLog:
         Args:
             found: The container.
             attached: The run that was read. None: the container had not started when its log was first asked for.
-            exhausted: The last run that was read to its end. None: there is none.
+            exhausted: The last run that was read to its end. None: no run was.
         """
         has_previous = found.previous not in (None, found.current)
         if attached is None:

@@ -50,7 +50,7 @@ def fleet_page(
         backends: URLs of the Pulumi backends, without credentials.
         problems: Texts about what could not be read.
         read_at: Time of reading, aware.
-        empty: Text in place of apps if there are none.
+        empty: Text for a page without apps.
         version: Version of the controller's fleet; the page asks the stream for what changed since. None: there is no
             controller, and the page allows no request.
         log: Markup of the view of a log.
