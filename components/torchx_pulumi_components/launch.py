@@ -39,7 +39,8 @@ from torchx_pulumi.runs.decision import (
 from torchx_pulumi.runs.identity import digest, field_digests, is_in_place, machine_fields
 from torchx_pulumi.runs.registration import LaunchState, Registration, app_labels, as_recorded, new_run, prepare
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, replicas_of, variant_of
+from torchx_pulumi.schedulers import Variant, backend_of, replicas_of, variant_of
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.preflight import discover, preflight
 
 from torchx_pulumi_components.cluster_access import find_cluster

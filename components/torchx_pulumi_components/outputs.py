@@ -16,7 +16,8 @@ from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.registration import planned_role, pod_group_objects
-from torchx_pulumi.schedulers import ObservedObjects, variant_of
+from torchx_pulumi.schedulers import variant_of
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
 from torchx_pulumi_components.input_resolution import Leaves
 from torchx_pulumi_components.launch import Launch

@@ -18,7 +18,8 @@ from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
 from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.planning.names import role_names
 from torchx_pulumi.runs.registration import Registration
-from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, variant_of
+from torchx_pulumi.schedulers import backend_of, plan_job, variant_of
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
 from torchx_pulumi_components.places import covers
 from torchx_pulumi_components.read_args import ParsedArgs

@@ -12,8 +12,9 @@ from torchx_pulumi import render
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import EVENT, POD, SERVICE, Kind
 from torchx_pulumi.model.status import JobState, JobStatus
-from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, X_K8S_POD_GROUP
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
 from tools.local_cluster import Cluster
 

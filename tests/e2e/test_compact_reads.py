@@ -13,7 +13,8 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, JobStatus
-from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.pods import rows
 from torchx_pulumi.schedulers.volcano import observe
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB

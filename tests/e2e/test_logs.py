@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster, kinds
-from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.model.errors import ClusterError
 
 from tests.e2e.cutting_proxy import cutting_proxy

@@ -138,7 +138,8 @@ def test_a_job_that_exceeds_its_deadline_says_so(world: World) -> None:
 
 
 def test_a_status_without_pods_is_read_from_the_job_alone() -> None:
-    from torchx_pulumi.schedulers import ObservedObjects, find_backend
+    from torchx_pulumi.schedulers import find_backend
+    from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
     job = {"metadata": {"name": "x", "uid": "1"}, "status": {}}
     variant = find_backend("indexed_job").variants["job"]

@@ -13,9 +13,9 @@ from functools import cache, partial
 from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.archives import without_parameters
 from torchx_pulumi.logs.query import PodRun, runs_of_pod
+from torchx_pulumi.logs.waiting import LogStop
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.model.object_fields import is_being_deleted, text_at
 from torchx_pulumi.model.options import Manifest

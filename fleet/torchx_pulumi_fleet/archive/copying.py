@@ -15,10 +15,10 @@ from typing import BinaryIO, cast
 from torchx_pulumi.apps.ownership import Run
 from torchx_pulumi.kube import LogLines, PodReader
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.query import ContainerRun, PodRun, runs_of_pod
 from torchx_pulumi.logs.resuming import Line, ResumedLog, StreamOptions, read_line
 from torchx_pulumi.logs.sources import open_stream
+from torchx_pulumi.logs.waiting import LogStop
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at, time_at
 from torchx_pulumi.model.timestamps import SECOND_NS, parse_time, to_nanoseconds

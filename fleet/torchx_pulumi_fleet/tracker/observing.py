@@ -21,7 +21,8 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState
-from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
+from torchx_pulumi.schedulers import find_backend, scheduler_names
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.pods.observe import list_pods
 
 from torchx_pulumi_fleet.tracker.tracked import TrackedStacks

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.waiting import LogStop
 
 from torchx_pulumi_fleet.web import limits
 from torchx_pulumi_fleet.web.bounds import CutError

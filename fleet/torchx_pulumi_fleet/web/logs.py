@@ -10,10 +10,11 @@ from datetime import datetime
 from itertools import islice
 
 from torchx_pulumi.apps.app import App
-from torchx_pulumi.logs import LogClock, LogQuery, LogStop
+from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.logs.reading import REFUSED
 from torchx_pulumi.logs.replica_log import ArchivedReplica, ReplicaLog, find_archived_run
 from torchx_pulumi.logs.sources import POLL_S
+from torchx_pulumi.logs.waiting import LogClock, LogStop
 from torchx_pulumi.model.errors import ClusterError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.planning.names import label_value
 

@@ -9,8 +9,7 @@ from functools import partial
 
 from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs import LogQuery
-from torchx_pulumi.logs.query import chosen_containers, containers_of
+from torchx_pulumi.logs.query import LogQuery, chosen_containers, containers_of
 from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.logs.replica_log import ReplicaLog
 from torchx_pulumi.logs.sources import PodSource

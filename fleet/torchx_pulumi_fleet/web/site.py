@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.waiting import LogStop
 
 from torchx_pulumi_fleet.tracker.live_fleet import LiveApp, LiveFleet
 from torchx_pulumi_fleet.web.answers import Event, Runs, ShownQueue

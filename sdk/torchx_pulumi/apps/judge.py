@@ -14,8 +14,7 @@ from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.outputs.building import build_observed, same
 from torchx_pulumi.outputs.types import Observed
-from torchx_pulumi.schedulers import ObservedObjects
-from torchx_pulumi.schedulers.diagnosis.evidence import Evidence
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.ranking import diagnose_status
 
 Observation = Observed

@@ -31,7 +31,8 @@ from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.object_fields import is_being_deleted, number_at, text_at, version_number
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.schedulers import ObservedObjects, Variant
+from torchx_pulumi.schedulers import Variant
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that it never leaves."""

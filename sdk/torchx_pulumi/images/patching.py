@@ -19,9 +19,9 @@ from torchx_pulumi.images.building.daemon import Daemon, translated_errors
 from torchx_pulumi.images.building.progress import Progress
 from torchx_pulumi.images.building.transfer import provide, push, runs_on
 from torchx_pulumi.images.content.archive import stream
-from torchx_pulumi.images.plan import CONTENT_LABEL, LOCAL_REPOSITORY, Builder, ImagePlan, describe_left_out, is_patched
+from torchx_pulumi.images.plan import CONTENT_LABEL, Builder, ImagePlan, describe_left_out
 from torchx_pulumi.images.planning import place_of, plan_patch
-from torchx_pulumi.images.reference import parse_reference
+from torchx_pulumi.images.reference import LOCAL_REPOSITORY, is_patched, parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
 from torchx_pulumi.images.registry.retries import Retries
 from torchx_pulumi.model.errors import ImageError
@@ -229,12 +229,11 @@ def known_digests(references: Sequence[str]) -> Mapping[str, str]:
     return found
 
 
-def refuse_unplanned(images: Sequence[str], repository: str | None) -> Sequence[str]:
+def refuse_unplanned(images: Sequence[str]) -> Sequence[str]:
     """Refuse images that are named as `plan_patch` names them, have no plan here, and are not in their registry.
 
     Args:
-        images: References of the job's images, without those that are built or pushed now.
-        repository: The option `image_repo`. None: no image is patched.
+        images: References of such images, without those that are built or pushed now.
 
     Returns:
         A warning for each image whose registry does not answer. The cluster may still reach it.
@@ -245,8 +244,6 @@ def refuse_unplanned(images: Sequence[str], repository: str | None) -> Sequence[
     unknown = []
     registry = RegistryClient(tries=1)
     for image in dict.fromkeys(images):
-        if not repository or not is_patched(image, repository):
-            continue
         try:
             found = registry.digest(parse_reference(image))
         except ImageError as error:

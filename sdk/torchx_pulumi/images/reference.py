@@ -1,17 +1,25 @@
-"""Names of images and repositories, and their parts. Pure."""
+"""Names of images and repositories, their parts, and what a name says of an image. Pure."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.errors import ImageError, ImageOptionError
+from torchx_pulumi.model.job_spec import JobSpec
 
 DOCKER_HUB: Final = "docker.io"
 """The registry of a name without one."""
 DIGEST: Final = r"sha256:[0-9a-f]{64}"
 """Expression of a digest."""
+LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
+"""Repository of images that exist on this machine's daemon only."""
+_PREFIX: Final = "patched-"
+"""Begin of the tags of patched images."""
+_TAG_DIGITS: Final = 40
+_PATCHED: Final = re.compile(rf"([^@]+:{_PREFIX}[0-9a-f]{{{_TAG_DIGITS}}})(?:@({DIGEST}))?")
 _HOST: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?"
 _COMPONENT: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _PATH: Final = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
@@ -101,6 +109,75 @@ def parse_repository(text: str) -> Reference:
     registry, path = _split(text)
     _check(text, registry, path, where)
     return Reference(registry=registry, path=path, name=text)
+
+
+def patched_tag(address: str) -> str:
+    """Return the tag of a patched image: `patched-` and the first 40 digits of its content address."""
+    return _PREFIX + address[:_TAG_DIGITS]
+
+
+def is_patched(image: str, repository: str = "") -> bool:
+    """Return whether an image is named as a patched one, in a repository if one is given."""
+    return image.startswith(f"{repository}:" if repository else "") and _PATCHED.fullmatch(image) is not None
+
+
+def split_patched(image: str) -> tuple[str, str | None]:
+    """Return the name of an image and its digest apart, if it is named as a patched one.
+
+    The tag of a patched image identifies its content, so the digest after it is not a part of a run's identity. The
+    digest of any other image is, and stays in the name.
+
+    >>> split_patched("r/app:1@sha256:" + "0" * 64)[1], split_patched("r/app:patched-" + "0" * 40)[1]
+    (None, None)
+    """
+    found = _PATCHED.fullmatch(image)
+    return (found[1], found[2]) if found else (image, None)
+
+
+def with_digests_apart(spec: JobSpec) -> JobSpec:
+    """Return a job whose patched images have their digests apart: a digest is no part of the job's identity."""
+    apart = [(role, *split_patched(role.image)) for role in spec.roles]
+    roles = [replace(role, image=image, image_digest=digest) if digest else role for role, image, digest in apart]
+    return replace(spec, roles=roles)
+
+
+def plan_push(image: str, repository: str | None) -> tuple[str, str]:
+    """Return the repository and the tag to which an image of the daemon is pushed, as TorchX names them.
+
+    Args:
+        image: Id of the image, `sha256:...`.
+        repository: The option `image_repo`.
+
+    Raises:
+        ImageOptionError: There is no repository.
+        ImageError: The repository is not valid, or the image is not an id.
+    """
+    if not repository:
+        raise ImageOptionError(
+            f"must specify the image repository via `image_repo` config to be able to upload local image {image}"
+        )
+    if not is_local_id(image):
+        raise ImageError(f"image {image!r}: is not an id of an image on the daemon (sha256: and 64 hex digits)")
+    return parse_repository(repository).name, image.removeprefix("sha256:")
+
+
+def refuse_local_only(images: Sequence[str], *, shared_daemon: bool) -> None:
+    """Refuse images that exist on this machine's daemon only.
+
+    Args:
+        images: References of the job's images.
+        shared_daemon: The nodes of the cluster use this machine's daemon, so that they have these images.
+
+    Raises:
+        ImageOptionError: There are such images.
+    """
+    local = [image for image in images if image.startswith(f"{LOCAL_REPOSITORY}:") or is_local_id(image)]
+    if local and not shared_daemon:
+        raise ImageOptionError(
+            f"{', '.join(dict.fromkeys(local))}: only this machine's daemon has it, and the cluster would not find it; "
+            'set image_repo to a repository that both reach, run without a workspace (`--workspace ""`), or set '
+            "shared_daemon where the cluster's nodes use this daemon"
+        )
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -21,7 +21,8 @@ from torchx_pulumi.logs.query import (
     not_started,
 )
 from torchx_pulumi.logs.resuming import Line, ResumedLog
-from torchx_pulumi.logs.sources import POLL_S, LogClock, LogSource, LogStop
+from torchx_pulumi.logs.sources import POLL_S, LogSource
+from torchx_pulumi.logs.waiting import LogClock, LogStop
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.timestamps import to_nanoseconds
 from torchx_pulumi.runs.waiting import Patience

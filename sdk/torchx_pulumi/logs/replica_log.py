@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from torchx_pulumi.logs import LogClock, LogQuery, LogStop
 from torchx_pulumi.logs.archives import ArchivedAttempt, LogArchive
-from torchx_pulumi.logs.query import PodRun, runs_of_pod
+from torchx_pulumi.logs.query import LogQuery, PodRun, runs_of_pod
 from torchx_pulumi.logs.reading import REFUSED, Label, read_source
+from torchx_pulumi.logs.waiting import LogClock, LogStop
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback

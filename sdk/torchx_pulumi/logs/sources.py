@@ -1,20 +1,18 @@
-"""Where the log of a pod is read from (`LogSource`, `PodSource`), how reading waits, and what ends it."""
+"""Where the log of a pod is read from (`LogSource`, `PodSource`)."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from torchx_pulumi.kube import LogLines, Logs, PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs.query import LoggedContainer, LogQuery, containers_of, no_pod
 from torchx_pulumi.logs.resuming import StreamOptions
+from torchx_pulumi.logs.waiting import LogClock
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
@@ -24,66 +22,6 @@ POLL_S = 1.0
 
 FIRST_S = 0.1
 """The same before the first success: a first connection may fail."""
-
-
-class LogClock:
-    """The clock of log reading: that of the machine."""
-
-    def now(self) -> datetime:
-        """Return the current time with its zone."""
-        return datetime.now(timezone.utc)
-
-    def monotonic(self) -> float:
-        """Return seconds of a monotonic clock."""
-        return time.monotonic()
-
-    def wait(self, seconds: float, stop: threading.Event) -> None:
-        """Wait for some seconds, or until `stop` is set."""
-        stop.wait(seconds)
-
-
-class Closable(Protocol):
-    """A stream of a log, or another `LogStop`."""
-
-    def close(self) -> None:
-        """End it. Called from any thread; further calls have no effect."""
-
-
-Item = TypeVar("Item", bound=Closable)
-
-
-class LogStop(threading.Event):
-    """An event that ends the reading of several threads, also while they wait for a line."""
-
-    def __init__(self) -> None:
-        """Begin unset."""
-        super().__init__()
-        self._lock = threading.Lock()
-        self._items: set[Closable] = set()
-
-    def set(self) -> None:
-        """End the reading. Does not wait for the threads."""
-        with self._lock:
-            super().set()
-            items = [*self._items]
-        for item in items:
-            item.close()
-
-    close = set
-
-    @contextlib.contextmanager
-    def closing(self, item: Item) -> Iterator[Item]:
-        """Close an item at the end of the block, or as soon as the reading has to end."""
-        with self._lock:
-            self._items.add(item)
-        if self.is_set():
-            item.close()
-        try:
-            yield item
-        finally:
-            with self._lock:
-                self._items.discard(item)
-            item.close()
 
 
 def open_stream(cluster: Logs, namespace: str, pod: str, container: str, options: StreamOptions) -> LogLines:

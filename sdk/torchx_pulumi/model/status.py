@@ -12,6 +12,15 @@ from enum import Enum
 STOP_CODES = frozenset({129, 130, 143})
 """Exit codes of a container that was stopped from outside: SIGHUP, SIGINT, SIGTERM. A consequence of another end."""
 
+MAX_DIAGNOSES = 8
+"""Diagnoses of one run; later ones are consequences of the first."""
+
+MAX_OBJECTS = 8
+"""Objects that a diagnosis names at most."""
+
+LOST_POD_ADVICE = "once the job has ended, launch it again; max_retries does that for you"
+"""What to do about a pod that was deleted, as by a drain or with its node, if retries cover that."""
+
 
 class JobState(str, Enum):
     """State of a job or a replica, by the names of TorchX's `AppState`."""

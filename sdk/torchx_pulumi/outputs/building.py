@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from torchx_pulumi.model.codec import to_json
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import ResourceSpec
-from torchx_pulumi.model.status import JobState, JobStatus, ReplicaStatus, RoleStatus
+from torchx_pulumi.model.status import MAX_DIAGNOSES, MAX_OBJECTS, JobState, JobStatus, ReplicaStatus, RoleStatus
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
@@ -34,8 +34,6 @@ from torchx_pulumi.outputs.types import (
     UserRequest,
 )
 from torchx_pulumi.schedulers import backend_of
-from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS
-from torchx_pulumi.schedulers.diagnosis.ranking import MAX_DIAGNOSES
 
 MAX_REPLICAS_LISTED: Final = 64
 """A role with more replicas lists the failed ones only, and at most this many; `omitted` counts the rest."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.runs.registration import Registration
 from torchx_pulumi.storage.owners import CheckOwner, unowned
+
+if TYPE_CHECKING:
+    from torchx_pulumi.apps.answer import Answer, StackChange
+    from torchx_pulumi.runs.registration import Registration
 
 Still = Callable[[RunEntry], bool]
 """Returns whether a cached entry still describes the app."""

@@ -36,7 +36,8 @@ from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, replicas_of, variant_of
+from torchx_pulumi.schedulers import backend_of, plan_job, replicas_of, variant_of
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.storage.owners import this_process
 
 OptionsT = TypeVar("OptionsT", bound=Options)

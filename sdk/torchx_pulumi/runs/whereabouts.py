@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kubeconfig import find_access, is_contents, locations, read_files
 from torchx_pulumi.model.app_entry import RunEntry
@@ -36,6 +35,9 @@ def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None
     Raises:
         ClusterError: It is another one, that is not known, or it does not answer.
     """
+    # A launch, which has no object yet, does without it.
+    from torchx_pulumi.apps.app import App
+
     if App.of(entry).owns(job_object):
         return
     recorded, present = entry.cluster_identity, cluster.identify()
@@ -58,6 +60,8 @@ def read_job_object(entry: RunEntry, cluster: Cluster) -> Manifest | None:
         ClusterError: The cluster does not answer, or the user may not read it.
         DeployError: This release does not have the scheduler or the variant of the app.
     """
+    from torchx_pulumi.apps.app import App
+
     return cluster.get(App.of(entry).run.variant.job_object, entry.namespace, entry.job_name)
 
 

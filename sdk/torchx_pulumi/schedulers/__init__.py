@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.planning.layout import RoleTasks
-from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant, replicas_of
 from torchx_pulumi.schedulers.registry import backend_of, find_backend, register, scheduler_names, variant_of
 
 __all__ = [
-    "ObservedObjects",
     "SchedulerBackend",
     "Variant",
     "backend_of",

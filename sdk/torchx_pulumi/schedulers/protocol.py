@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Generic, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from torchx_pulumi.kube import Cluster, PodReader, Reader, Selector
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import Problem, invalid_job
-from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, RolePlan, TaskPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest, Observed, Options, TaskLayout
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
+from torchx_pulumi.model.status import LOST_POD_ADVICE, Diagnosis, JobStatus, Reason
 from torchx_pulumi.planning.checks.job import check_job_rules, misplaced_metadata
 from torchx_pulumi.planning.layout import (
     AUTO_REPLICAS,
@@ -30,10 +29,27 @@ from torchx_pulumi.planning.layout import (
 )
 from torchx_pulumi.planning.planner import make_plan
 from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
-from torchx_pulumi.schedulers.diagnosis.evidence import LOST_POD_ADVICE, Evidence, Expected, ObservedObjects
-from torchx_pulumi.schedulers.diagnosis.explain import explain
-from torchx_pulumi.schedulers.permissions import Permission
 from torchx_pulumi.schedulers.pods.template import overlay_problems, reference_warnings
+
+if TYPE_CHECKING:
+    from torchx_pulumi.kube import Cluster, PodReader, Reader, Selector
+    from torchx_pulumi.model.finding import DoctorScope, Finding
+    from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Expected, ObservedObjects
+    from torchx_pulumi.schedulers.permissions import Permission
+
+
+def late(place: str) -> Callable[..., Any]:
+    """Return a function of a module that its first call imports: a launch neither observes nor diagnoses.
+
+    >>> late("torchx_pulumi.planning.names:normalize")("My job")
+    'my-job'
+    """
+    module, _, name = place.partition(":")
+
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(import_module(module), name)(*args, **options)
+
+    return call
 
 
 class Observe(Protocol):
@@ -157,6 +173,9 @@ class Variant:
             now: The current time, aware. None: the time of the observation; if that is unknown as well,
                 diagnoses that depend on the time are left out (no controller has acted on the job for a minute).
         """
+        from torchx_pulumi.schedulers.diagnosis.evidence import Evidence
+        from torchx_pulumi.schedulers.diagnosis.explain import explain
+
         observed = replace(observed, at=now or observed.at)
         status = replace(self.read(observed), uid=observed.uid)
         return explain(
@@ -202,6 +221,12 @@ def _not_one_task(roles: Collection[str], advice: str) -> Problem:
 def named_kinds(kinds: Iterable[Kind]) -> str:
     """Return kinds with their versions, for messages."""
     return ", ".join(f"{kind.kind} {kind.api_version}" for kind in kinds)
+
+
+def _no_check(_cluster: Cluster, _asked: DoctorScope) -> Finding:
+    from torchx_pulumi.model.finding import skipped
+
+    return skipped("kinds", "no check")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +292,7 @@ class SchedulerBackend(Generic[OptionsT]):
     """Return options in which unset ones have the values of the cluster."""
     permissions: Callable[[Reader], Sequence[Permission]] = lambda _cluster: ()
     """Return the permissions that launching, reading and ending a job needs, if the cluster has the scheduler."""
-    check_installed: Callable[[Cluster, DoctorScope], Finding] = lambda _cluster, _asked: skipped("kinds", "no check")
+    check_installed: Callable[[Cluster, DoctorScope], Finding] = _no_check
     """Check for the doctor whether the cluster has the scheduler. The check has the name of the scheduler."""
     doctor_checks: Sequence[tuple[str, Callable[[Cluster, DoctorScope], Finding]]] = ()
     """Names and functions of its other checks."""

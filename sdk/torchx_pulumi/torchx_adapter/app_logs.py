@@ -13,11 +13,12 @@ from typing import Any
 
 from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs import LogClock, LogQuery
 from torchx_pulumi.logs.archives import ArchivedAttempt, LogArchive, open_log_archive
+from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.logs.reading import Label, read_source
 from torchx_pulumi.logs.replica_log import ArchivedReplica, ReplicaLog, archived_replicas, find_archived_run
 from torchx_pulumi.logs.sources import ObservedPod, PodSource
+from torchx_pulumi.logs.waiting import LogClock
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.options import Manifest

@@ -25,7 +25,8 @@ from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.model.status import JobState, read_state
 from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.whereabouts import check_cluster
-from torchx_pulumi.schedulers import ObservedObjects, Variant
+from torchx_pulumi.schedulers import Variant
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.torchx_adapter.context import current_user
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared

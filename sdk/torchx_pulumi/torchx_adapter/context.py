@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.kube.kubeconfig import locations
-from torchx_pulumi.logs import LogClock
+from torchx_pulumi.logs.waiting import LogClock
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.recording import RunRecords
 from torchx_pulumi.runs.whereabouts import Connect, reachable
+
+if TYPE_CHECKING:
+    from torchx_pulumi.runs.driver import Driver
+    from torchx_pulumi.runs.recording import RunRecords
 
 MAX_CLUSTERS = 32
 """Clusters that are kept ready."""
@@ -52,6 +54,8 @@ class AdapterContext:
     @property
     def records(self) -> RunRecords:
         """Return the records of how apps stand."""
+        from torchx_pulumi.runs.recording import RunRecords
+
         return RunRecords(index=self.index, driver=self.driver)
 
     def cluster(self, kubeconfig: str | None = None, context: str | None = None) -> Cluster:

@@ -16,7 +16,6 @@ from torchx_pulumi.inputs.rendering import read_job_and_options, render_plan
 from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kubeconfig import is_contents
 from torchx_pulumi.kube.yaml_text import to_yaml
-from torchx_pulumi.logs.archives import check_archive_url
 from torchx_pulumi.model.errors import ClusterError, ImageOptionError, Problem, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
@@ -160,7 +159,10 @@ def _launch_problems(config: Mapping[str, Any]) -> list[Problem]:
     kubeconfig, link, archive = (config.get(name) for name in ("kubeconfig", "ui_url", "log_archive"))
     problems = backend_problems(choose_backend(config.get("pulumi_backend")), config.get("pulumi_organization"))
     problems += check_ui_url(link) if link else []
-    problems += check_archive_url(archive, "log_archive") if archive else []
+    if archive:
+        from torchx_pulumi.logs.archives import check_archive_url
+
+        problems += check_archive_url(archive, "log_archive")
     if kubeconfig is not None and (is_contents(kubeconfig) or path_shown(kubeconfig).endswith("not a path)")):
         # The index and the stack would hold the contents, and with them their credentials.
         text = "must be the path of a file, found contents; write them to a file that only you can read"

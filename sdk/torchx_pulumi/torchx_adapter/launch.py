@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi.inputs.json_values import write_value
 from torchx_pulumi.kube import Cluster
@@ -26,11 +26,9 @@ from torchx_pulumi.model.job_spec import OVERLAY_KEY
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobStatus
-from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.planning.names import owner_digest
 from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.registration import LaunchState, Registration, prepare, with_image_digests
-from torchx_pulumi.runs.waiting import wait_until
 from torchx_pulumi.runs.whereabouts import ambient
 from torchx_pulumi.schedulers import backend_of, variant_of
 from torchx_pulumi.schedulers.manifest_objects import objects_of
@@ -41,9 +39,10 @@ from torchx_pulumi.storage.owners import this_process
 from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext, current_user
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
-from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import observe_app
 from torchx_pulumi.torchx_adapter.run_opts import split_options
+
+if TYPE_CHECKING:
+    from torchx_pulumi.torchx_adapter.lookup import AppLookup
 
 logger = logging.getLogger(__name__)
 
@@ -58,21 +57,23 @@ class _Earlier(Enum):
 
 
 def launch_app(
-    lookup: AppLookup,
+    context: AdapterContext,
     request: PulumiJob,
     plan: JobPlan[Any],
     *,
     session: str,
+    lookup: Callable[[], AppLookup],
     build_images: Callable[[], Mapping[str, str]],
     delete: Callable[[str], None],
 ) -> str:
     """Launch an app and return its id.
 
     Args:
-        lookup: Finds earlier launches, and has the engine, the index and the clusters.
+        context: The engine, the index and the clusters.
         request: The request, with the AppDef and the resolved run options.
         plan: Its plan.
         session: TorchX session.
+        lookup: Returns what finds an earlier launch again, and puts it right. Called if there is one.
         build_images: Builds and pushes what the request needs, and returns image reference to digest.
         delete: Deletes an app by its id.
 
@@ -84,7 +85,6 @@ def launch_app(
         ClusterError: The cluster cannot be reached; nothing was created.
         JobFailedError: It was launched, and did not reach the state of `wait_for`.
     """
-    context = lookup.context
     context.driver().check_process()
     _, chosen = split_options(request.config or {})
     progress = logger.debug if chosen.get("quiet") else logger.info
@@ -92,7 +92,7 @@ def launch_app(
     cluster = context.chosen_cluster(chosen)
     app = prepare_app(context, request, plan, session, cluster)
     entry = app.app_entry
-    earlier = _decide(lookup, request, entry, variant_of(plan.options).job_object, cluster, progress)
+    earlier = _decide(context, lookup, request, entry, variant_of(plan.options).job_object, cluster, progress)
     if earlier is _Earlier.KEPT:
         return entry.app_id
     digests = build_images()
@@ -155,7 +155,13 @@ def prepare_app(
 
 
 def _decide(
-    lookup: AppLookup, request: PulumiJob, entry: RunEntry, kind: Kind, cluster: Cluster, progress: ProgressCallback
+    context: AdapterContext,
+    lookup: Callable[[], AppLookup],
+    request: PulumiJob,
+    entry: RunEntry,
+    kind: Kind,
+    cluster: Cluster,
+    progress: ProgressCallback,
 ) -> _Earlier:
     """Return whether the same request was launched before, and what `on_running_change` makes of that launch.
 
@@ -163,13 +169,15 @@ def _decide(
         ValueError: It exists, and `on_running_change` is `fail`.
     """
     identity = entry.cluster_identity or cluster.identify()
-    last = lookup.context.index.find_in(identity, entry.app_id, entry.scheduler)
+    last = context.index.find_in(identity, entry.app_id, entry.scheduler)
     if last is not None:
-        last = lookup.settled(entry.app_id, progress)
+        last = lookup().settled(entry.app_id, progress)
     present = cluster.get(kind, entry.namespace, entry.job_name)
-    if last is not None and present is None and is_shared(last):
+    if last is not None and present is None:
+        from torchx_pulumi.torchx_adapter.lookup import is_shared
+
         # A colleague may have deleted it.
-        last = lookup.reread(last)
+        last = lookup().reread(last) if is_shared(last) else last
     if last is None and present is None:
         return _Earlier.ABSENT
     policy = (request.config or {}).get("on_running_change")
@@ -210,6 +218,8 @@ def _launch(context: AdapterContext, app: Registration, progress: ProgressCallba
             keep = True
         _give_up(lease, lambda now: now if keep else None, progress)
         if keep and isinstance(error, RefusedError) and isinstance(error.status, JobStatus):
+            from torchx_pulumi.outputs.building import build_observed
+
             refused = build_observed(error.status, observed_at=context.now())
             context.index.observe(entry, lambda _: refused)
         raise
@@ -248,6 +258,8 @@ def _wait(context: AdapterContext, entry: RunEntry, chosen: Mapping[str, Any], p
     goal = WaitFor(chosen.get("wait_for") or WaitFor.CREATED.value)
     if goal is WaitFor.CREATED:
         return
+    from torchx_pulumi.runs.waiting import wait_until
+    from torchx_pulumi.torchx_adapter.observe import observe_app
 
     def read() -> JobStatus:
         snapshot = observe_app(context, entry)

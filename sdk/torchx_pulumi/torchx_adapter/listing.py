@@ -24,7 +24,8 @@ from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, read_state
-from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
+from torchx_pulumi.schedulers import Variant, find_backend
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext

@@ -24,7 +24,8 @@ from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.whereabouts import read_job_object
-from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
+from torchx_pulumi.schedulers import Variant, find_backend
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.stack_state.backend import backend_folder, choose_backend, know_backend, own_backend, stack_name
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, parse_components
 from torchx_pulumi.stack_state.cli import choose_place

@@ -19,7 +19,7 @@ from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.observation import status_of
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, read_job_object
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.messages import MESSAGES
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 

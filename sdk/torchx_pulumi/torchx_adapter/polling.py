@@ -17,7 +17,7 @@ from torchx_pulumi.apps.look import Remembered
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.cached_reader import CachedReader
 from torchx_pulumi.kube.kinds import POD, Kind
-from torchx_pulumi.logs import LogClock
+from torchx_pulumi.logs.waiting import LogClock
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, JobStatus, Reason

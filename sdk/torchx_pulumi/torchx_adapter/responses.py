@@ -14,7 +14,7 @@ from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus
 from torchx_pulumi.planning import names
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.app_json import read_metadata, read_roles
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot

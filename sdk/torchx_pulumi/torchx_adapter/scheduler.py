@@ -1,45 +1,56 @@
-"""The implementation of TorchX's `Scheduler` and `WorkspaceMixin`: one class for all scheduler backends."""
+"""The implementation of TorchX's `Scheduler` and `WorkspaceMixin`: one class for all scheduler backends.
+
+A command uses few of its methods, and each method imports what the others do not need: loading all of it takes longer
+than an answer.
+"""
 
 from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx.schedulers.api import Scheduler, Stream
 from torchx.specs import AppDryRunInfo
 from torchx.workspace.api import WorkspaceMixin
 
-from torchx_pulumi.apps.app import App
-from torchx_pulumi.kube import Cluster
-from torchx_pulumi.logs.archive_marks import find_no_writer
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError, Problem, TakenOverError, invalid_job
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.runs.handle import delete_command
-from torchx_pulumi.stack_state.backend import know_backend
-from torchx_pulumi.storage.owners import Life, describe_owner, life_of
-from torchx_pulumi.torchx_adapter import compat, torchxconfig
-from torchx_pulumi.torchx_adapter.app_json import read_app_json
-from torchx_pulumi.torchx_adapter.app_logs import AppLogs
-from torchx_pulumi.torchx_adapter.cancel import Order
+from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.dryrun import LOCAL_IMAGE, PulumiJob, check_app, make_request, validate
-from torchx_pulumi.torchx_adapter.launch import launch_app
-from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
-from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, read_with_warning
 from torchx_pulumi.torchx_adapter.plain_errors import command_words
-from torchx_pulumi.torchx_adapter.polling import PollLimits, SharedObservations
-from torchx_pulumi.torchx_adapter.responses import describe_app
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
 from torchx_pulumi.torchx_adapter.workspaces import Workspaces
 
+if TYPE_CHECKING:
+    from torchx_pulumi.kube import Cluster
+    from torchx_pulumi.torchx_adapter.app_logs import AppLogs
+    from torchx_pulumi.torchx_adapter.cancel import Order
+    from torchx_pulumi.torchx_adapter.lookup import AppLookup
+    from torchx_pulumi.torchx_adapter.observe import AppSnapshot
+    from torchx_pulumi.torchx_adapter.polling import PollLimits, SharedObservations
+
 logger = logging.getLogger(__name__)
+
+Made = TypeVar("Made")
+
+
+class _made_once(cached_property[Made]):  # noqa: N801  # a decorator
+    """A cached property that is made once, also if several threads ask first: Python 3.12 and later do not lock."""
+
+    _lock = threading.RLock()
+
+    def __get__(self, instance: Any, owner: Any = None) -> Made:  # type: ignore[override]
+        with self._lock:
+            made: Made = super().__get__(instance, owner)
+            return made
 
 
 class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
@@ -65,12 +76,33 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._context = context
         context.options = self._ambient
         self._workspaces = Workspaces(docker_client=docker_client)
-        self._lookup = AppLookup(context=context, scheduler=scheduler)
-        self._observations = SharedObservations(context, self._lookup.reread_or_known)
-        self._poll_limits = PollLimits(context.clock, command_words())
-        self._logs = AppLogs(
-            context=context,
-            scheduler=scheduler,
+
+    @_made_once
+    def _lookup(self) -> AppLookup:
+        from torchx_pulumi.torchx_adapter.lookup import AppLookup
+
+        return AppLookup(context=self._context, scheduler=self._kind)
+
+    @_made_once
+    def _observations(self) -> SharedObservations:
+        from torchx_pulumi.torchx_adapter.polling import SharedObservations
+
+        return SharedObservations(self._context, self._lookup.reread_or_known)
+
+    @_made_once
+    def _poll_limits(self) -> PollLimits:
+        from torchx_pulumi.torchx_adapter.polling import PollLimits
+
+        return PollLimits(self._context.clock, command_words())
+
+    @_made_once
+    def logs(self) -> AppLogs:
+        """Return the reader of the apps' logs."""
+        from torchx_pulumi.torchx_adapter.app_logs import AppLogs
+
+        return AppLogs(
+            context=self._context,
+            scheduler=self._kind,
             lookup=self._lookup,
             observations=self._observations,
             ambient=self._ambient,
@@ -109,17 +141,23 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def _pre_build_validate(self, app: Any, scheduler: str, cfg: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Refuse a wrong name, job or option before an image is built for it. TorchX 0.7.0 has no such step."""
         # Only `Runner.dryrun` comes here, and then has the workspaces of the same roles built.
+        from torchx_pulumi.torchx_adapter.dryrun import check_app
+
         self._workspaces.expect_dry_run(app.roles)
         check_app(app, cfg, self._kind)
 
     def submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         """Return the request of an app; the app in it names images as pods will, and the caller's is left as it is."""
+        from torchx_pulumi.torchx_adapter.dryrun import LOCAL_IMAGE
+
         if any(role.image.startswith(LOCAL_IMAGE) for role in app.roles):
             app = copy.copy(app)
             app.roles = [copy.copy(role) for role in app.roles]
         return super().submit_dryrun(app, cfg)
 
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
+        from torchx_pulumi.torchx_adapter.dryrun import LOCAL_IMAGE, make_request, validate
+
         # TorchX has resolved them.
         config = dict(cfg)
         self._workspaces.warn_of_unpatched(app.roles)
@@ -134,8 +172,11 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             if role.image.startswith(LOCAL_IMAGE) and role.image in request.images_to_push:
                 role.image = ":".join(request.images_to_push[role.image])
         archive = config.get("log_archive")
-        if archive and request.plan and (why := find_no_writer(archive, request.plan.namespace, self._context.now())):
-            logger.warning("%s", why)
+        if archive and request.plan:
+            from torchx_pulumi.logs.archive_marks import find_no_writer
+
+            if why := find_no_writer(archive, request.plan.namespace, self._context.now()):
+                logger.warning("%s", why)
         if config.get("validate_spec"):
             validate(request, cluster, config.get("namespace") or "default")
         return AppDryRunInfo(request, repr)
@@ -155,6 +196,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             DeployError: The engine or the cluster refused.
             ClusterError: The cluster cannot be reached.
         """
+        from torchx_pulumi.torchx_adapter.dryrun import PulumiJob, make_request
+        from torchx_pulumi.torchx_adapter.launch import launch_app
+
         request, app = copy.copy(dryrun_info.request), compat.app_of(dryrun_info)
         if not isinstance(request, PulumiJob):
             raise _no_dry_run()
@@ -170,10 +214,11 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             raise _no_dry_run()
         request.app, request.config = app, config
         return launch_app(
-            self._lookup,
+            self._context,
             request,
             plan,
             session=self.session_name,
+            lookup=lambda: self._lookup,
             build_images=lambda: self._workspaces.make(
                 request.images_to_push, request.image_plans, config, named=[role.image for role in app.roles]
             ),
@@ -187,6 +232,8 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             ClusterError: The cluster is not the one of the launch, or calls for this app have not learned its state for
                 as long as `polling.PollLimits` allows.
         """
+        from torchx_pulumi.torchx_adapter.responses import describe_app
+
         entry = self._lookup.find(app_id)
         found = None if entry is None else self._snapshot(entry)
         if found is None:
@@ -197,6 +244,10 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def _snapshot(self, entry: RunEntry) -> tuple[RunEntry, AppSnapshot] | None:
         """Observe an app, and recover an interrupted launch or deletion if the object is absent."""
+        from torchx_pulumi.storage.owners import Life, life_of
+        from torchx_pulumi.torchx_adapter.lookup import is_shared
+        from torchx_pulumi.torchx_adapter.observe import observe_app
+
         snapshot = self._observations.of(entry).now(entry)
         gone = snapshot.status.reason is Reason.NOT_FOUND and snapshot.error is None and is_shared(entry)
         if entry.stage is Stage.LAUNCHED and (snapshot.relaunched or gone):
@@ -217,6 +268,11 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def describe_native(self, app_id: str) -> Any:
         """Read the job object back from the cluster, as a request. None: the app or its object does not exist."""
+        from torchx_pulumi.apps.app import App
+        from torchx_pulumi.torchx_adapter.app_json import read_app_json
+        from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
+        from torchx_pulumi.torchx_adapter.observe import read_with_warning
+
         entry = self._lookup.find(app_id)
         if entry is None:
             return None
@@ -233,6 +289,8 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         Args:
             cfg: `namespace` lists one only; kubeconfig and context say where. None: `.torchxconfig` says.
         """
+        from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
+
         given = {**self._ambient(), **{key: value for key, value in dict(cfg or {}).items() if value is not None}}
         list_filter = ListFilter(
             namespace=(cfg or {}).get("namespace") or None,
@@ -272,27 +330,22 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """
         if streams not in (None, Stream.COMBINED):
             raise ValueError(f"{self.backend} has COMBINED log streams only, asked for {streams}; leave streams out")
-        return self._logs.read(
+        return self.logs.read(
             app_id, role_name, k, options={}, regex=regex, since=since, until=until, follow=should_tail
         )
-
-    @property
-    def logs(self) -> AppLogs:
-        """Return the reader of the apps' logs."""
-        return self._logs
 
     def cancel(
         self, app_id: str, *, take_over: bool = False, progress: ProgressCallback = logger.info
     ) -> JobState | None:
         """Ask for an app to stop; see `cancel.Order`. An app that has ended or does not exist stays as it is."""
-        return Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over).cancel()
+        return self._order(app_id, progress, take_over=take_over).cancel()
 
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
 
     def resume(self, app_id: str, *, take_over: bool = False, progress: ProgressCallback = logger.info) -> None:
         """Let a cancelled app of Volcano's run again, unless that would end it; see `cancel.Order`."""
-        Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over).resume()
+        self._order(app_id, progress, take_over=take_over).resume()
 
     def delete(
         self,
@@ -303,11 +356,15 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         progress: ProgressCallback = logger.info,
     ) -> None:
         """Delete an app and its stack, if the app exists; see `cancel.Order`."""
-        order = Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over)
-        order.delete(forget_unreachable=forget_unreachable)
+        self._order(app_id, progress, take_over=take_over).delete(forget_unreachable=forget_unreachable)
 
     def _delete_existing(self, app_id: str) -> None:
         self.delete(app_id)
+
+    def _order(self, app_id: str, progress: ProgressCallback, *, take_over: bool) -> Order:
+        from torchx_pulumi.torchx_adapter.cancel import Order
+
+        return Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over)
 
     def close(self) -> None:
         """Close the engine. May be called more than once."""
@@ -315,8 +372,12 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def _ambient(self) -> Mapping[str, Any]:
         """Return the options of this scheduler's section of `.torchxconfig`."""
+        from torchx_pulumi.torchx_adapter import torchxconfig
+
         options = torchxconfig.section(self.backend, self.run_opts())
         if options.get("pulumi_backend"):
+            from torchx_pulumi.stack_state.backend import know_backend
+
             # The index has the URL without its credentials, which the file has.
             know_backend(options["pulumi_backend"])
         return options
@@ -324,6 +385,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
 def _in_progress(entry: RunEntry, snapshot: AppSnapshot) -> AppSnapshot:
     """Return the known status of an app that another process works on, or worked on until it gave no sign of life."""
+    from torchx_pulumi.runs.handle import delete_command
+    from torchx_pulumi.storage.owners import Life, describe_owner, life_of
+
     doing = {Stage.LAUNCHING: "is being launched", Stage.DELETING: "is being deleted"}[entry.stage]
     message, error = f"it {doing} by {describe_owner(entry.owner)}", snapshot.error
     if life_of(entry.owner) is Life.EXPIRED:

@@ -6,13 +6,15 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi import images
-from torchx_pulumi.images import ImagePlan
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
 from torchx_pulumi.model.image_options import image_options
 from torchx_pulumi.torchx_adapter import compat
+
+if TYPE_CHECKING:
+    from torchx_pulumi.images import ImagePlan
 
 logger = logging.getLogger(__name__)
 
@@ -117,10 +119,13 @@ class Workspaces:
         Raises:
             ImageError: An image cannot be built or pushed; or nothing says what it is built from.
         """
-        given = [each for each in named if each not in images_to_push]
+        repository = config.get("image_repo")
+        given = [
+            each for each in named if each not in images_to_push and repository and images.is_patched(each, repository)
+        ]
         if not images_to_push and not given:
             return {}
-        for warning in images.refuse_unplanned(given, config.get("image_repo")):
+        for warning in images.refuse_unplanned(given):
             logger.warning("%s", warning)
         quiet = bool(config.get("quiet"))
         progress = logger.debug if quiet else logger.info

@@ -17,7 +17,8 @@ from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
 from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.runs.driver import Recorded, Written
-from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import GangMode
 from torchx_pulumi.storage.owners import this_process

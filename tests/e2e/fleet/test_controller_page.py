@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect
-from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.waiting import LogStop
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi_fleet.tracker.live_fleet import live_id
 from torchx_pulumi_fleet.web.logs import NOTE, LogRequest

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiobotocore.httpsession import AIOHTTPSession
-from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.storage.stores import UPLOAD_BYTES
 from torchx_pulumi_fleet.archive import Archive, ArchivedLog, LogCopy, open_archive

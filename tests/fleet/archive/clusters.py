@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.query import PodRun, runs_of_pod
+from torchx_pulumi.logs.waiting import LogStop
 from torchx_pulumi_fleet.archive import Archive, open_archive
 from torchx_pulumi_fleet.archive.archive import newest_copies
 

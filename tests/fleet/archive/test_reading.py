@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.logs import LogQuery
-from torchx_pulumi.logs.query import runs_of_pod
+from torchx_pulumi.logs.query import LogQuery, runs_of_pod
 from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.logs.resuming import StreamOptions
 from torchx_pulumi.model.errors import ClusterError

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchx_pulumi.apps.app import App
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs import LogClock
+from torchx_pulumi.logs.waiting import LogClock
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest

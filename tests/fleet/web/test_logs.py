@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.apps.app import App
-from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.query import runs_of_pod
+from torchx_pulumi.logs.waiting import LogStop
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi_fleet.archive import LogCopy, open_archive

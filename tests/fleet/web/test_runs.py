@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.waiting import LogStop
 from torchx_pulumi.stack_state.stacks import StackName, read_updates
 from torchx_pulumi.storage.stores import FolderStore
 from torchx_pulumi_fleet.archive import Archive, open_archive

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.waiting import LogStop
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi_fleet.tracker.live_fleet import FleetChange, LiveApp, LiveFleet
 from torchx_pulumi_fleet.web import limits, stream

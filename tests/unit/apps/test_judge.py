@@ -10,7 +10,7 @@ import pytest
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.model.requested import Requested, RequestedAction
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
 from tests.unit.apps.judge_cases import CASES
 from tests.unit.apps.simulated_cluster import TASKS, UID, VARIANTS

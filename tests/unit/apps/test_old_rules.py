@@ -13,7 +13,8 @@ from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, latest, time_at
 from torchx_pulumi.model.requested import Requested
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus
-from torchx_pulumi.schedulers import ObservedObjects, Variant
+from torchx_pulumi.schedulers import Variant
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.pods import status as pod_status
 
 from tests.unit.apps.test_random_orders import check

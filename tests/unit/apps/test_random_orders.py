@@ -15,7 +15,7 @@ from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.model.status import read_state
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
 from tests.unit.apps.simulated_cluster import TRUTH, UID, VARIANTS, Change, Cluster
 from tests.unit.schedulers.observed_objects import Manifest

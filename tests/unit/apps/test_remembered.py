@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look, Remembered
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
 from tests.unit.apps.simulated_cluster import UID, VARIANTS
 from tests.unit.apps.test_judge import job_object, pod, request_of

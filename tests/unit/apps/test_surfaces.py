@@ -30,9 +30,9 @@ from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import status_of
 from torchx_pulumi.runs.waiting import Wait, progress_line
-from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
+from torchx_pulumi.schedulers import Variant, find_backend
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
-from torchx_pulumi.schedulers.diagnosis.evidence import Evidence
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.messages import MESSAGES
 from torchx_pulumi.schedulers.diagnosis.ranking import CAUSES, diagnose_status
 from torchx_pulumi.schedulers.registry import component_type

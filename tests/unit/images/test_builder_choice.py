@@ -23,7 +23,7 @@ from torchx_pulumi.images import (
 from torchx_pulumi.images.content.files import LocalSource
 from torchx_pulumi.images.oci import DOCKER_CONFIG, DOCKER_LAYER, DOCKER_MANIFEST, sha256_digest
 from torchx_pulumi.images.patching import FOUND_FOR_S
-from torchx_pulumi.images.plan import split_patched
+from torchx_pulumi.images.reference import split_patched
 from torchx_pulumi.model.errors import ImageError
 
 from tests.unit.images.fake_docker import FakeDocker
@@ -287,6 +287,6 @@ def test_only_digests_of_patched_images_are_left_out_of_the_identity(
 def test_a_pinned_image_must_be_in_its_registry(registry: FakeRegistry, base: str, workspace: Path) -> None:
     made = plan(registry, base, workspace)
     with pytest.raises(ImageError, match="no registry has it"):
-        refuse_unplanned([made.pod_reference], made.repository)
+        refuse_unplanned([made.pod_reference])
     build_plans([made], quiet)
-    assert list(refuse_unplanned([made.pod_reference], made.repository)) == []
+    assert list(refuse_unplanned([made.pod_reference])) == []

@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi.images import Builder, ImagePlan, plan_patch
-from torchx_pulumi.images.plan import split_patched
+from torchx_pulumi.images.reference import split_patched
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError, InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.kube import KubernetesCluster, kubernetes_cluster
 from torchx_pulumi.kube.streams import GROW_S, LONGEST_PART, LogStream
-from torchx_pulumi.logs import LogQuery
+from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.model.errors import ClusterError
 
 from tests.unit.logs.scripted import read_lines

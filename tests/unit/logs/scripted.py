@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from torchx_pulumi.logs import LogClock, LogQuery, read_source
+from torchx_pulumi.logs.query import LogQuery
+from torchx_pulumi.logs.reading import read_source
 from torchx_pulumi.logs.sources import PodSource
+from torchx_pulumi.logs.waiting import LogClock
 from torchx_pulumi.model.errors import ClusterError
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)

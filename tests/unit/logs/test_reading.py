@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torchx_pulumi.logs import LogQuery, query, resuming
+from torchx_pulumi.logs import query, resuming
+from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, InvalidJobError
 
 from tests.unit.logs.scripted import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from torchx_pulumi.logs import LogStop
+from torchx_pulumi.logs.waiting import LogStop
 from torchx_pulumi.testing import FakeLog
 
 

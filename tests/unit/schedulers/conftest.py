@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.status import JobStatus
-from torchx_pulumi.schedulers import ObservedObjects, Variant
+from torchx_pulumi.schedulers import Variant
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
 NOT_OBJECTS = ("expected", "last_lines")
 

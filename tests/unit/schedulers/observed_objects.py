@@ -7,7 +7,8 @@ from typing import Any
 
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.status import JobStatus
-from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
 Manifest = dict[str, Any]
 

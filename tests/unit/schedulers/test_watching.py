@@ -14,7 +14,8 @@ from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.protocol import matches
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model import labels
-from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
+from torchx_pulumi.schedulers import find_backend, scheduler_names
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.pods.observe import has_secrets
 from torchx_pulumi_fleet.watch.watching import watch_list
 

@@ -20,7 +20,8 @@ from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
 from torchx_pulumi.runs.handle import read_handle
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.stack_state.checkpoint import SECRET, STACK, checkpoint_text, parse_checkpoint
 from torchx_pulumi.storage.owners import this_process

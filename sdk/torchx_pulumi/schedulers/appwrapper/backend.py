@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers.appwrapper import cluster_checks
+from torchx_pulumi.model.status import LOST_POD_ADVICE, Reason
 from torchx_pulumi.schedulers.appwrapper.checks import (
     check_mcad_launch,
     check_mcad_options,
     mcad_warnings,
-)
-from torchx_pulumi.schedulers.appwrapper.diagnosis import (
-    REPLICA_MESSAGES,
-    describe_mcad,
-    diagnose_mcad,
-    diagnose_refusal,
 )
 from torchx_pulumi.schedulers.appwrapper.limits import check_size
 from torchx_pulumi.schedulers.appwrapper.objects import (
@@ -28,14 +22,22 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
 )
-from torchx_pulumi.schedulers.appwrapper.observe import observe_app_wrapper, read_status
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions
-from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
 from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.appwrapper.wrapped import hosts_env, pod_group_name, pod_name, rank0_variable
-from torchx_pulumi.schedulers.diagnosis.evidence import LOST_POD_ADVICE
-from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
+from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant, late
+
+_CHECKS = "torchx_pulumi.schedulers.appwrapper.cluster_checks"
+_DIAGNOSIS = "torchx_pulumi.schedulers.appwrapper.diagnosis"
+_OBSERVE = "torchx_pulumi.schedulers.appwrapper.observe"
+_PHASES = "torchx_pulumi.schedulers.appwrapper.phases"
+
+REPLICA_MESSAGES = {
+    Reason.WAITING_IN_QUEUE: "the AppWrapper has not been dispatched yet",
+    Reason.CANCELLED: "the job was deleted; the pod is gone",
+}
+"""Reason -> message of a replica without an observed pod, if an AppWrapper has its own."""
 
 
 def _variant(
@@ -54,12 +56,12 @@ def _variant(
         name=api.value,
         job_object=kind,
         render=lambda plan: [render(plan)],
-        observe=observe_app_wrapper(kind),
-        read=read_status,
-        describe=describe_mcad,
+        observe=partial(late(f"{_OBSERVE}:observe_app_wrapper"), kind),
+        read=late(f"{_OBSERVE}:read_status"),
+        describe=late(f"{_DIAGNOSIS}:describe_mcad"),
         replica_messages=REPLICA_MESSAGES,
         lost_pod_advice=lost_pod_advice,
-        diagnose=diagnose_mcad,
+        diagnose=late(f"{_DIAGNOSIS}:diagnose_mcad"),
         more_env=rank0_variable,
         pod_name=pod_name,
         service=lambda plan: plan.job_name,
@@ -68,11 +70,7 @@ def _variant(
         ),
         # Names that would be too long have a hash in place of the job's end.
         name_tail=lambda _tasks: 0,
-        pod_templates=lambda app_wrapper: [
-            (text_at(item, "metadata", "name") or "", item)
-            for item in wrapped_objects(app_wrapper)
-            if item.get("kind") == POD.kind
-        ],
+        pod_templates=late(f"{_PHASES}:pod_templates"),
         kept_fields=kept_fields,
         cancelled_phases=cancelled_phases,
         ends_by_pods=ends_by_pods,
@@ -125,16 +123,16 @@ BACKEND = SchedulerBackend(
     check_size=check_size,
     warnings=lambda spec, options, _tasks: mcad_warnings(spec, options),
     rank0_env=hosts_env,
-    diagnose_refusal=diagnose_refusal,
+    diagnose_refusal=late(f"{_DIAGNOSIS}:diagnose_refusal"),
     kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
     explaining_kinds=tuple(
         (kind, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}) for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)
     ),
-    absent=cluster_checks.absent,
-    named_objects=cluster_checks.named_objects,
-    permissions=cluster_checks.permissions,
-    check_installed=cluster_checks.check_installed,
-    discover=cluster_checks.discover,
+    absent=late(f"{_CHECKS}:absent"),
+    named_objects=late(f"{_CHECKS}:named_objects"),
+    permissions=late(f"{_CHECKS}:permissions"),
+    check_installed=late(f"{_CHECKS}:check_installed"),
+    discover=late(f"{_CHECKS}:discover"),
     pod_label=labels.UNIQUE_NAME,
     # TorchX gives the Service its default port then.
     tolerated=frozenset({"port"}),

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from torchx_pulumi.model.object_fields import is_being_deleted, latest, mapping_at, number_at, text_at, time_at
 from torchx_pulumi.model.options import Observed
-from torchx_pulumi.model.status import STUCK, Diagnosis, JobState, Reason, ReplicaStatus
+from torchx_pulumi.model.status import MAX_OBJECTS, STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper, wrapped_objects
-from torchx_pulumi.schedulers.diagnosis.evidence import (
-    MAX_NEIGHBOURS,
-    MAX_OBJECTS,
-    Evidence,
-    absent_controller,
-    key_of,
-    ref,
-)
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, Evidence, absent_controller, key_of, ref
 from torchx_pulumi.schedulers.diagnosis.placement import diagnose_gang, diagnose_placement, request_of, vagueness
 from torchx_pulumi.schedulers.diagnosis.pods import explain_replicas
 from torchx_pulumi.schedulers.diagnosis.ranking import diagnose_status
@@ -34,12 +27,6 @@ SCHEDULING_FAILED: Final = "FailedScheduling"
 
 BEFORE_PLACEMENT: Final = (Reason.WAITING_IN_QUEUE, Reason.UNSCHEDULABLE)
 """Reasons for waiting that end when the pods have nodes."""
-
-REPLICA_MESSAGES: Final[Mapping[Reason, str]] = {
-    Reason.WAITING_IN_QUEUE: "the AppWrapper has not been dispatched yet",
-    Reason.CANCELLED: "the job was deleted; the pod is gone",
-}
-"""Reason -> message of a replica without an observed pod, if an AppWrapper has its own."""
 
 WAITING: Final = (JobState.PENDING, JobState.SUBMITTED)
 

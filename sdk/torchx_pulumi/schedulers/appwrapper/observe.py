@@ -31,57 +31,54 @@ from torchx_pulumi.schedulers.pods.observe import (
     read_if,
     with_last_lines,
 )
-from torchx_pulumi.schedulers.protocol import Observe
 
 POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)}
 
 
-def observe_app_wrapper(kind: Kind) -> Observe:
-    """Return the function that reads a run whose AppWrapper is of some kind."""
-
-    def observe(cluster: PodReader, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
-        try:
-            job_object, listed = run_concurrently(
-                lambda: cluster.get(kind, namespace, name),
-                lambda: list_pods(cluster, namespace, {labels.UNIQUE_NAME: name}),
-            )
-        except ClusterError as error:
-            # No object can exist of a kind that is not served; the checks of a launch report it.
-            if error.retryable or error.reason == "Forbidden" or cluster.serves(kind):
-                raise
-            return ObservedObjects()
-        if job_object is None:
-            return ObservedObjects()
-        wrapped = wrapped_objects(job_object)
-        mine = [text_at(item, "metadata", "name") or "" for item in wrapped if item.get("kind") == POD.kind]
-        may_list = listed is not None
-        if not may_list:
-            # Only its pods show how an AppWrapper ends.
-            listed = get_pods(cluster, namespace, mine)
-        known = set(mine)
-        pods = None if listed is None else tuple(pod for pod in listed if text_at(pod, "metadata", "name") in known)
-        observed = ObservedObjects(
-            job_object=job_object, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc)
+def observe_app_wrapper(
+    kind: Kind, cluster: PodReader, namespace: str, name: str, expected: Expected = None
+) -> ObservedObjects:
+    """Read a run whose AppWrapper is of some kind; the other parameters as of `protocol.Observe`."""
+    try:
+        job_object, listed = run_concurrently(
+            lambda: cluster.get(kind, namespace, name),
+            lambda: list_pods(cluster, namespace, {labels.UNIQUE_NAME: name}),
         )
-        status = read_status(observed)
-        observed = with_last_lines(cluster, namespace, observed, status)
-        if status.state.terminal or pods is None:
-            settled = status.state not in WAITS
-        else:
-            settled = len(pods) == len(mine) and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
-        if settled:
-            # No pod waits for anything.
-            return observed
-        groups, events = run_concurrently(
-            lambda: tuple(_pod_groups_in(cluster, namespace, wrapped)),
-            lambda: events_of(
-                cluster, namespace, object_names(observed) | {text_at(one, "metadata", "name") for one in wrapped}
-            ),
-        )
-        observed = replace(observed, pod_groups=groups, events=events)
-        return _explain_wait(cluster, kind, namespace, observed, read_status(observed))
-
-    return observe
+    except ClusterError as error:
+        # No object can exist of a kind that is not served; the checks of a launch report it.
+        if error.retryable or error.reason == "Forbidden" or cluster.serves(kind):
+            raise
+        return ObservedObjects()
+    if job_object is None:
+        return ObservedObjects()
+    wrapped = wrapped_objects(job_object)
+    mine = [text_at(item, "metadata", "name") or "" for item in wrapped if item.get("kind") == POD.kind]
+    may_list = listed is not None
+    if not may_list:
+        # Only its pods show how an AppWrapper ends.
+        listed = get_pods(cluster, namespace, mine)
+    known = set(mine)
+    pods = None if listed is None else tuple(pod for pod in listed if text_at(pod, "metadata", "name") in known)
+    observed = ObservedObjects(
+        job_object=job_object, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc)
+    )
+    status = read_status(observed)
+    observed = with_last_lines(cluster, namespace, observed, status)
+    if status.state.terminal or pods is None:
+        settled = status.state not in WAITS
+    else:
+        settled = len(pods) == len(mine) and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
+    if settled:
+        # No pod waits for anything.
+        return observed
+    groups, events = run_concurrently(
+        lambda: tuple(_pod_groups_in(cluster, namespace, wrapped)),
+        lambda: events_of(
+            cluster, namespace, object_names(observed) | {text_at(one, "metadata", "name") for one in wrapped}
+        ),
+    )
+    observed = replace(observed, pod_groups=groups, events=events)
+    return _explain_wait(cluster, kind, namespace, observed, read_status(observed))
 
 
 def _pod_groups_in(cluster: PodReader, namespace: str, wrapped: Sequence[Observed]) -> Iterator[Manifest]:

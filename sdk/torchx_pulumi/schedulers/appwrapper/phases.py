@@ -94,6 +94,11 @@ def wrapped_objects(observed: Observed | None) -> list[Observed]:
     return v1beta1 + [mapping_at(item, "template") for item in items_at(observed, "spec", "components")]
 
 
+def pod_templates(observed: Observed) -> list[tuple[str, Observed]]:
+    """Return the name and the template of each pod of an AppWrapper."""
+    return [(text_at(template, "metadata", "name") or "", template) for template in _pod_templates(observed)]
+
+
 def _read_v1beta1(observed: Observed) -> AppWrapper:
     status = mapping_at(observed, "status")
     phase, queue_state = text_at(status, "state"), text_at(status, "queuejobstate")

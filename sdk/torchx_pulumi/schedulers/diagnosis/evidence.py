@@ -11,7 +11,7 @@ from typing import Final
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import text_at, time_at
 from torchx_pulumi.model.options import Manifest, Observed
-from torchx_pulumi.model.status import Diagnosis, JobStatus, ObjectRef, Reason
+from torchx_pulumi.model.status import LOST_POD_ADVICE, Diagnosis, JobStatus, ObjectRef, Reason
 
 PATIENCE: Final = timedelta(seconds=60)
 """Time within which a controller or a scheduler acts on a new object."""
@@ -19,18 +19,11 @@ PATIENCE: Final = timedelta(seconds=60)
 FIRST_LOOK: Final = timedelta(seconds=10)
 """Time after which a scheduler has looked at a new object, unless something keeps it from doing so."""
 
-MAX_OBJECTS: Final = 8
-"""Objects that a diagnosis names at most."""
-
 MAX_QUOTE: Final = 600
 """Characters of an error message that a diagnosis shows."""
 
 MAX_NEIGHBOURS: Final = 5
 """Jobs of a queue that a sentence names at most."""
-
-
-LOST_POD_ADVICE: Final = "once the job has ended, launch it again; max_retries does that for you"
-"""What to do about a pod that was deleted, as by a drain or with its node, if retries cover that."""
 
 Expected = Mapping[str, Sequence[str]] | None
 """Role name to the names of its created pods in rank order, if known."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Observed
-from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS
+from torchx_pulumi.model.status import MAX_OBJECTS
 from torchx_pulumi.schedulers.diagnosis.obstacles import Obstacle
 
 SCALES: Final = {

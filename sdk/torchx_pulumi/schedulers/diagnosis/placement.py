@@ -9,10 +9,10 @@ from typing import Final
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Observed
-from torchx_pulumi.model.status import Diagnosis, ObjectRef, Reason
+from torchx_pulumi.model.status import MAX_OBJECTS, Diagnosis, ObjectRef, Reason
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers.diagnosis.claims import CLAIM, find_unbound
-from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, MAX_OBJECTS, Evidence, ref
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, Evidence, ref
 from torchx_pulumi.schedulers.diagnosis.nodes import find_room
 from torchx_pulumi.schedulers.diagnosis.obstacles import NOW_ADVICE, Obstacle, find_obstacles
 

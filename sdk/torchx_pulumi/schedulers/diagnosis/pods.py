@@ -9,10 +9,10 @@ from typing import Final
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import items_at, text_at, time_at
 from torchx_pulumi.model.options import Observed
-from torchx_pulumi.model.status import STUCK, Diagnosis, JobState, Reason, ReplicaStatus
+from torchx_pulumi.model.status import LOST_POD_ADVICE, MAX_OBJECTS, STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.schedulers.diagnosis.claims import find_unbound
 from torchx_pulumi.schedulers.diagnosis.containers import find_container_problem, refused_container, termination_problem
-from torchx_pulumi.schedulers.diagnosis.evidence import LOST_POD_ADVICE, MAX_OBJECTS, Evidence, PodProblem, ref
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, PodProblem, ref
 from torchx_pulumi.schedulers.pods.containers import (
     CRASH_LOOP,
     IMAGE_WAITS,

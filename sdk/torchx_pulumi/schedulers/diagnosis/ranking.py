@@ -7,11 +7,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timezone
 from typing import Final
 
-from torchx_pulumi.model.status import Diagnosis, Reason
-from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Evidence, PodProblem, ref
-
-MAX_DIAGNOSES: Final = 8
-"""Diagnoses of one run; later ones are consequences of the first."""
+from torchx_pulumi.model.status import MAX_DIAGNOSES, MAX_OBJECTS, Diagnosis, Reason
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, PodProblem, ref
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, TaskPlan
@@ -10,10 +12,7 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.layout import RoleTasks
-from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
-from torchx_pulumi.schedulers.pods.status import role_of
-from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
-from torchx_pulumi.schedulers.volcano import cluster_checks
+from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant, late
 from torchx_pulumi.schedulers.volcano.checks import (
     TASKS_NOTE,
     check_launch,
@@ -24,8 +23,6 @@ from torchx_pulumi.schedulers.volcano.checks import (
     whole_roles,
 )
 from torchx_pulumi.schedulers.volcano.control import CONTROL
-from torchx_pulumi.schedulers.volcano.diagnosis import describe_volcano, diagnose_refusal, diagnose_volcano
-from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods, variables_of_volcano
 from torchx_pulumi.schedulers.volcano.job import render_volcano
 from torchx_pulumi.schedulers.volcano.limits import check_size
 from torchx_pulumi.schedulers.volcano.names import MAX_PER_TASK, hosts_env, name_tail, pod_name
@@ -37,9 +34,16 @@ from torchx_pulumi.schedulers.volcano.objects import (
     VOLCANO_QUEUE,
     VOLCANO_TASK_INDEX,
 )
-from torchx_pulumi.schedulers.volcano.observe import observe_job, observe_pods, queue_amounts, read_job, read_pods
 from torchx_pulumi.schedulers.volcano.options import GangMode, VolcanoOptions
-from torchx_pulumi.schedulers.volcano.tasks import place_of, tasks_of
+
+if TYPE_CHECKING:
+    from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
+
+_CHECKS = "torchx_pulumi.schedulers.volcano.cluster_checks"
+_DIAGNOSIS = "torchx_pulumi.schedulers.volcano.diagnosis"
+_GANG_PODS = "torchx_pulumi.schedulers.volcano.gang_pods"
+_OBSERVE = "torchx_pulumi.schedulers.volcano.observe"
+_TASKS = "torchx_pulumi.schedulers.volcano.tasks"
 
 IMMUTABLE_JOB_FIELDS = (
     "spec.schedulerName", "spec.queue", "spec.maxRetry", "spec.plugins", "spec.policies", "spec.volumes",
@@ -70,6 +74,8 @@ def _version_of_pods(objects: ObservedObjects) -> str | None:
 
 
 def _read_tasks(job: Manifest) -> RoleTasks | None:
+    from torchx_pulumi.schedulers.pods.status import role_of
+
     tasks = items_at(job, "spec", "tasks")
     if all((number_at(task, "replicas") or 0) <= 1 for task in tasks):
         return None
@@ -85,18 +91,16 @@ JOB = Variant(
     name=GangMode.JOB.value,
     job_object=VOLCANO_JOB,
     render=lambda plan: [render_volcano(plan)],
-    observe=observe_job,
-    read=read_job,
-    describe=describe_volcano,
-    diagnose=diagnose_volcano,
+    observe=late(f"{_OBSERVE}:observe_job"),
+    read=late(f"{_OBSERVE}:read_job"),
+    describe=late(f"{_DIAGNOSIS}:describe_volcano"),
+    diagnose=late(f"{_DIAGNOSIS}:diagnose_volcano"),
     pod_name=_pod_name,
     service=lambda plan: plan.job_name if "svc" in plan.options.all_plugins else "",
     pod_groups=lambda plan, _roles, uid: [f"{plan.job_name}-{uid}"] if uid else [],
     pod_groups_by_uid=True,
     name_tail=name_tail,
-    pod_templates=lambda job: [
-        (task.pod_name(place), task.template) for task in tasks_of(job) for place in range(task.count)
-    ],
+    pod_templates=late(f"{_TASKS}:pod_templates"),
     read_tasks=_read_tasks,
     kept_fields=IMMUTABLE_JOB_FIELDS,
     listed_with_pods=False,
@@ -109,13 +113,13 @@ PODS = Variant(
     scheduler="volcano",
     name=GangMode.PODS.value,
     job_object=VOLCANO_POD_GROUP,
-    render=render_gang_pods,
-    more_env=variables_of_volcano,
-    observe=observe_pods,
-    read=read_pods,
-    describe=describe_volcano,
+    render=late(f"{_GANG_PODS}:render_gang_pods"),
+    more_env=late(f"{_GANG_PODS}:variables_of_volcano"),
+    observe=late(f"{_OBSERVE}:observe_pods"),
+    read=late(f"{_OBSERVE}:read_pods"),
+    describe=late(f"{_DIAGNOSIS}:describe_volcano"),
     lost_pod_advice="launch again: gang=pods has no retries, gang=job has",
-    diagnose=diagnose_volcano,
+    diagnose=late(f"{_DIAGNOSIS}:diagnose_volcano"),
     pod_name=_pod_name,
     service=lambda plan: plan.job_name,
     pod_groups=lambda plan, _roles, _uid: [plan.job_name],
@@ -146,18 +150,18 @@ BACKEND = SchedulerBackend(
     replica_id_field=f"metadata.labels['{VOLCANO_TASK_INDEX}']",
     warnings=volcano_warnings,
     rank0_env=hosts_env,
-    diagnose_refusal=diagnose_refusal,
+    diagnose_refusal=late(f"{_DIAGNOSIS}:diagnose_refusal"),
     kinds=(VOLCANO_JOB, VOLCANO_QUEUE, VOLCANO_POD_GROUP, VOLCANO_COMMAND),
     # Volcano's controller copies the labels of a Job to its PodGroup.
     explaining_kinds=((VOLCANO_POD_GROUP, {labels.LAUNCH: None}), (VOLCANO_QUEUE, None)),
     queue_kind=VOLCANO_QUEUE,
-    queue_amounts=queue_amounts,
-    absent=cluster_checks.absent,
-    named_objects=cluster_checks.named_objects,
-    permissions=cluster_checks.permissions,
-    check_installed=cluster_checks.check_installed,
-    doctor_checks=(("webhooks", cluster_checks.check_webhooks), ("queue", cluster_checks.check_queue)),
+    queue_amounts=late(f"{_OBSERVE}:queue_amounts"),
+    absent=late(f"{_CHECKS}:absent"),
+    named_objects=late(f"{_CHECKS}:named_objects"),
+    permissions=late(f"{_CHECKS}:permissions"),
+    check_installed=late(f"{_CHECKS}:check_installed"),
+    doctor_checks=(("webhooks", late(f"{_CHECKS}:check_webhooks")), ("queue", late(f"{_CHECKS}:check_queue"))),
     pod_label=VOLCANO_JOB_NAME,
-    place_of=place_of,
+    place_of=late(f"{_TASKS}:place_of"),
     resizes=True,
 )

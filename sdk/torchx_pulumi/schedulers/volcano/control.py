@@ -12,7 +12,6 @@ from torchx_pulumi.schedulers.volcano.objects import (
     VOLCANO_COMMAND,
     VOLCANO_JOB,
 )
-from torchx_pulumi.schedulers.volcano.tasks import restarts_left
 
 MAX_CONFLICTS = 8
 """Attempts to change the status of a job that its controller changes at the same time."""
@@ -74,6 +73,8 @@ class VolcanoControl:
 
     def restarts_left(self, job_object: Observed) -> int:
         """Return how often a job may be started again; Volcano counts a resume as it counts a retry."""
+        from torchx_pulumi.schedulers.volcano.tasks import restarts_left
+
         return restarts_left(job_object)
 
 

@@ -18,11 +18,10 @@ from torchx_pulumi.model.object_fields import (
     time_at,
 )
 from torchx_pulumi.model.options import Observed
-from torchx_pulumi.model.status import Diagnosis, JobState, ObjectRef, Reason
+from torchx_pulumi.model.status import MAX_OBJECTS, Diagnosis, JobState, ObjectRef, Reason
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers.diagnosis.evidence import (
     MAX_NEIGHBOURS,
-    MAX_OBJECTS,
     PATIENCE,
     Evidence,
     ObservedObjects,

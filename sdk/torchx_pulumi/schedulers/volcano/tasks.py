@@ -85,6 +85,11 @@ def tasks_of(job: Observed | None) -> Iterator[Task]:
             )
 
 
+def pod_templates(job: Observed) -> list[tuple[str, Observed]]:
+    """Return the name and the template of each pod of an observed job."""
+    return [(task.pod_name(place), task.template) for task in tasks_of(job) for place in range(task.count)]
+
+
 def awaited_roles(job: Observed | None) -> dict[str, list[str]]:
     """Return each role of an observed job that waits, and the roles that it waits for."""
     roles = {task.name: task.role[0] for task in tasks_of(job)}

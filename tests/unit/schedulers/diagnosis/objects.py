@@ -6,8 +6,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from torchx_pulumi.model.status import Diagnosis
-from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.volcano.options import GangMode
 
 JOB = find_backend("volcano").variants[GangMode.JOB]

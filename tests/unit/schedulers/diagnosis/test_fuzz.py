@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.building import build_observed
-from torchx_pulumi.schedulers import ObservedObjects
-from torchx_pulumi.schedulers.diagnosis.evidence import Evidence
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.explain import explain
 
 from tests.unit.schedulers.diagnosis.objects import (

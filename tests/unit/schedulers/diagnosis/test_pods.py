@@ -8,7 +8,7 @@ import pytest
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.outputs.building import build_observed, same
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.pods import explain_row
 
 from tests.unit.schedulers.diagnosis.objects import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.outputs.building import build_observed
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.nodes import amount
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
 

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from torchx_pulumi.model.status import Reason
-from torchx_pulumi.schedulers import ObservedObjects
-from torchx_pulumi.schedulers.diagnosis.evidence import FIRST_LOOK
+from torchx_pulumi.schedulers.diagnosis.evidence import FIRST_LOOK, ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.nodes import find_room
 
 from tests.unit.schedulers.diagnosis.objects import (

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.waiting import reached
-from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.volcano.status import PHASES
 
 from tests.unit.schedulers.observed_objects import (

@@ -28,7 +28,7 @@ from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.codec import to_json
 from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.runs.driver import Recorded
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.stack_state.backend import open_store
 from torchx_pulumi.stack_state.checkpoint import encode_checkpoint, parse_checkpoint
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_folder
