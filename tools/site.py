@@ -33,9 +33,6 @@ API = {
 }
 """Packages and modules for users, and what the site calls them."""
 
-SHADOWED = {"torchx_pulumi_components": "torchx_pulumi_components.stack_outputs.stack_outputs"}
-"""Names that mkdocstrings leaves out of a package, because a module has the same name."""
-
 ALWAYS = "Always there. "
 """What is said about a required output."""
 
@@ -116,10 +113,7 @@ def _in_prose(text: str, change: Callable[[str], str]) -> str:
 def reference_pages() -> Iterator[tuple[str, str]]:
     """Yield path and text of the pages that are made from code."""
     for module, title in API.items():
-        text = f"# {title}\n\n`import {module}`\n\n::: {module}\n"
-        if module in SHADOWED:
-            text += f"\n::: {SHADOWED[module]}\n    options: {{show_root_heading: true, heading_level: 2}}\n"
-        yield f"reference/{module.replace('.', '-')}.md", text
+        yield f"reference/{module.replace('.', '-')}.md", f"# {title}\n\n`import {module}`\n\n::: {module}\n"
     yield "reference/command-line.md", "# Command line\n\n" + "".join(command_help(()))
     yield "reference/outputs.md", _outputs(read_schema())
     yield "reference/components.md", _components(json.loads((ROOT / "components" / "schema.json").read_text()))

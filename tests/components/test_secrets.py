@@ -17,8 +17,8 @@ from google.protobuf import json_format
 from pulumi.runtime.mocks import MockMonitor
 from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
+from torchx_pulumi_components.exports import stack_outputs
 from torchx_pulumi_components.input_resolution import path_of
-from torchx_pulumi_components.stack_outputs import stack_outputs
 
 from tests.components import test_unknown as unknown
 

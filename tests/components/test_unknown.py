@@ -12,7 +12,7 @@ import pulumi
 import pytest
 from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
-from torchx_pulumi_components.stack_outputs import stack_outputs
+from torchx_pulumi_components.exports import stack_outputs
 
 from tests.components.test_volcano_training_job import ML, NAMESPACE, queue
 

@@ -16,7 +16,6 @@ from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, write_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
-from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest, Options
@@ -37,7 +36,6 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import backend_of, plan_job, replicas_of, variant_of
-from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.storage.owners import this_process
 
 OptionsT = TypeVar("OptionsT", bound=Options)
@@ -385,22 +383,13 @@ def pod_group_objects(names: Sequence[str]) -> list[dict[str, str]]:
 
 
 def plan_registration(registration: Registration) -> RegistrationPlan:
-    """Return the registration of an app that `torchx run` launches.
+    """Return the registration of an app that `torchx run` launches."""
+    from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
-    Raises:
-        DeployError: The first object is not of the kind that the plan is for.
-    """
     plan, record, entry = registration.plan, registration.record, registration.app_entry
     at = datetime.fromisoformat(record.launched_at)
     variant, objects = variant_of(plan.options), registration.objects()
-    job_object = objects[0]
-    found, kind = (job_object.get("apiVersion"), job_object.get("kind")), variant.job_object
-    if found != (kind.api_version, kind.kind):
-        raise DeployError(
-            f"the request's resource is a {found[1]} of {found[0]}, must be a {kind.kind} of {kind.api_version}; "
-            "change what it contains, not what it is"
-        )
-    new = {key: value for key, value in job_object.items() if key != "status"}
+    new = {key: value for key, value in objects[0].items() if key != "status"}
     observed = build_observed(variant.read_status(ObservedObjects(job_object=new, pods=())), observed_at=at)
     outputs, scheduler = registration.outputs(), plan.options.scheduler
     whole = assemble(

@@ -115,8 +115,16 @@ def prepare_app(
     """Return the registration of a launch that is about to begin; one request, for the identity of the cluster.
 
     Raises:
+        DeployError: The first object of the request is not of the kind that the plan is for.
         ClusterError: The cluster cannot be reached.
     """
+    objects, kind = [item for _, item in objects_of(request.manifest())], variant_of(plan.options).job_object
+    given = objects[0].get("apiVersion"), objects[0].get("kind")
+    if given != (kind.api_version, kind.kind):
+        raise DeployError(
+            f"the request's resource is a {given[1]} of {given[0]}, must be a {kind.kind} of {kind.api_version}; "
+            "change what it contains, not what it is"
+        )
     identity = cluster.identify()
     app = write_app(request.app)
     for role, planned in zip(app["roles"], plan.spec.roles, strict=True):
@@ -125,7 +133,6 @@ def prepare_app(
             role["pod_overlay"] = write_value(planned.pod_overlay)
     chosen_plan, chosen = split_options(request.config or {})
     scheduler = plan.options.scheduler
-    objects = [item for _, item in objects_of(request.manifest())]
     name = str(objects[0]["metadata"]["name"])
     namespace = str(objects[0]["metadata"].get("namespace") or plan.namespace)
     place = choose_place(chosen, stack_name(namespace, name, scheduler, identity.key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,15 +24,6 @@ from torchx_pulumi.storage.owners import CheckOwner, unowned
 
 from torchx_pulumi_stacks.engine.engine_semaphore import EngineSlot
 from torchx_pulumi_stacks.engine.event_log import EngineNotes, is_of_other_passphrase
-from torchx_pulumi_stacks.engine.orphans import (
-    delete_awaited,
-    delete_objects,
-    delete_recorded,
-    delete_unrecorded,
-    engine_reaches,
-    refuse_others,
-    wait_for_pods,
-)
 from torchx_pulumi_stacks.engine.process import CliResult, RunningCli, end_orphaned_engines
 from torchx_pulumi_stacks.engine.pulumi_home import without_log
 from torchx_pulumi_stacks.engine.pulumi_loading import load_inline, preload
@@ -88,7 +80,7 @@ class AppStack:
         self._root = backend_folder(entry.place.backend)
         self._files = None if self._root is None else FolderStack(self._root, entry.place)
 
-    def create(self, run: RegistrationPlan, *, seed: bool) -> None:
+    def create(self, *, seed: bool) -> None:
         """Create the stack.
 
         Raises:
@@ -96,7 +88,6 @@ class AppStack:
         """
         place = self.entry.place
         self.check()
-        self.work_dir.write_request(run)
         try:
             if self._root is not None:
                 check_layout(self._root, place.backend)
@@ -120,25 +111,29 @@ class AppStack:
                 raise self._taken()
             raise EngineNotes(self.progress).error(self.entry.app_id, "launched", ended.stderr, code=ended.code)
 
-    def up(self, run: RegistrationPlan) -> str | None:
+    def up(self, request: Callable[[], RegistrationPlan]) -> str | None:
         """Register a run in the stack, and return the uid of its job object, if the engine said it.
+
+        Args:
+            request: Returns what is registered, which is on disk then. Called while the engine starts, and once.
 
         Raises:
             DeployError: The engine, the cluster or a webhook refused.
             ClusterError: The cluster cannot be reached.
         """
         notes = EngineNotes(self.progress)
-        cli, env = find_cli(), self._env()
+        cli, env, request = find_cli(), self._env(), functools.cache(request)
         self._slot.acquire(preload)
-        ended = self._retried(lambda folder: self._up(run, cli, env, folder, notes))
+        ended = self._retried(lambda folder: self._up(request, cli, env, folder, notes))
         if ended.code != 0 and NOT_READY in ended.stderr:
             notes = EngineNotes(self.progress)
-            ended = self._retried(lambda folder: self._up(run, cli, env, folder, notes))
+            ended = self._retried(lambda folder: self._up(request, cli, env, folder, notes))
         self.check()
         if ended.code != 0:
             raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
         self.work_dir.clear()
-        return next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == run.names[0]), None)
+        job = request().names[0]
+        return next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == job), None)
 
     def remove(self, *, take_over: bool = False) -> None:
         """Delete the app's objects and the stack, if they exist.
@@ -150,6 +145,9 @@ class AppStack:
             DeployError: The engine refused, or another process works on the stack.
             ClusterError: The cluster cannot be reached, or is not the one of the launch; the stack stays.
         """
+        # What follows is loaded by deletions only.
+        from torchx_pulumi_stacks.engine import orphans
+
         # The engine reports deletions of objects that were asked to go before.
         progress = once_each(self.progress)
         self.clear_dead_locks(take_over=take_over)
@@ -162,7 +160,7 @@ class AppStack:
             self.check_cluster()
         if lost:
             self.check()
-            delete_objects(self.entry, self.cluster, progress, self.check)
+            orphans.delete_objects(self.entry, self.cluster, progress, self.check)
         if checkpoint is not None and self._files is not None and not objects and not any(checkpoint.others()):
             # Without objects in the cluster, the files can be removed without a process.
             self.check()
@@ -170,13 +168,13 @@ class AppStack:
         elif checkpoint is not None:
             if objects:
                 self.check()
-                delete_unrecorded(checkpoint, self.entry, self.cluster, progress, self.check)
-            if objects and not engine_reaches(checkpoint, self.entry, self.cluster()):
+                orphans.delete_unrecorded(checkpoint, self.entry, self.cluster, progress, self.check)
+            if objects and not orphans.engine_reaches(checkpoint, self.entry, self.cluster()):
                 self._remove_without_engine(checkpoint, "the access in its state cannot be used here")
                 return
             find_cli()
             if not any(checkpoint.others()):
-                delete_awaited(checkpoint, self.entry, self.cluster, progress, self.check)
+                orphans.delete_awaited(checkpoint, self.entry, self.cluster, progress, self.check)
             notes = EngineNotes(progress)
             words = ["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"]
             ended = self._run([*words, NO_PROGRAM], notes)
@@ -192,7 +190,7 @@ class AppStack:
                 raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
             self.check()
             if objects:
-                wait_for_pods(self.entry, self.cluster, progress, self.check)
+                orphans.wait_for_pods(self.entry, self.cluster, progress, self.check)
         self.check()
         if self._files is not None:
             self._files.sweep(state=False)
@@ -208,8 +206,10 @@ class AppStack:
             DeployError: The backend cannot be used, another process works on the stack, or it holds resources of the
                 user's own program.
         """
+        from torchx_pulumi_stacks.engine import orphans
+
         self.clear_dead_locks(take_over=take_over)
-        refuse_others(self.read(), self.entry)
+        orphans.refuse_others(self.read(), self.entry)
         if self._files is not None:
             self._files.sweep(state=True)
         else:
@@ -285,9 +285,14 @@ class AppStack:
         check_before_change(self.entry, self.cluster())
 
     def _up(
-        self, run: RegistrationPlan, cli: str, env: Mapping[str, str], folder: Path, notes: EngineNotes
+        self,
+        request: Callable[[], RegistrationPlan],
+        cli: str,
+        env: Mapping[str, str],
+        folder: Path,
+        notes: EngineNotes,
     ) -> CliResult:
-        """Start the engine, load Pulumi meanwhile, and connect the two by a relay."""
+        """Start the engine, meanwhile make the request and load Pulumi, and connect the two by a relay."""
         relay = Relay()
         try:
             words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.cli_name]
@@ -300,7 +305,7 @@ class AppStack:
                 running.wait()
 
             try:
-                load_inline().serve(run, self.entry.place.stack, folder, wait)
+                load_inline().serve(request(), self.entry.place.stack, folder, wait)
                 return running.wait()
             finally:
                 running.interrupt()
@@ -309,9 +314,11 @@ class AppStack:
 
     def _remove_without_engine(self, checkpoint: Checkpoint, why: str) -> None:
         """Delete the recorded objects with this user's access to the cluster, then the stack."""
-        refuse_others(checkpoint, self.entry)
+        from torchx_pulumi_stacks.engine import orphans
+
+        orphans.refuse_others(checkpoint, self.entry)
         self.progress(f"{self.entry.app_id}: {why}; its objects are deleted by your own access to the cluster")
-        delete_recorded(checkpoint, self.entry, self.cluster, self.progress, self.check)
+        orphans.delete_recorded(checkpoint, self.entry, self.cluster, self.progress, self.check)
         self.forget()
 
     def _run(self, words: Sequence[str], notes: EngineNotes | None = None, *, on_stack: bool = True) -> CliResult:

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torchx_pulumi.apps.answer import Answer, StackChange
-from torchx_pulumi.apps.app import read_apps
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
@@ -27,11 +26,12 @@ from torchx_pulumi.storage.owners import CheckOwner, unowned
 from torchx_pulumi.storage.stores import Store
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
-from torchx_pulumi_stacks.engine.recovery import recover_stack
 from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry, find_renamed
-from torchx_pulumi_stacks.engine.status_writer import write_status
 from torchx_pulumi_stacks.engine.work_dir import place_key
 from torchx_pulumi_stacks.forks import check_process
+
+if TYPE_CHECKING:
+    from torchx_pulumi.apps.answer import Answer, StackChange
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +62,11 @@ class AutomationDriver:
     def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> str | None:
         check_process()
         stack = self._stack(app.app_entry, progress, check)
-        run = plan_registration(app)
         with self._changing(app.app_entry):
-            stack.create(run, seed=self._seed)
+            stack.create(seed=self._seed)
             try:
-                return stack.up(run)
+                # The engine needs longer to ask for the program than this takes.
+                return stack.up(lambda: stack.work_dir.write_request(plan_registration(app)))
             except TakenOverError:
                 # The new owner continues or removes what was created.
                 raise
@@ -77,6 +77,8 @@ class AutomationDriver:
     def recover(
         self, entry: RunEntry, progress: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
     ) -> RunEntry | None:
+        from torchx_pulumi_stacks.engine.recovery import recover_stack
+
         entry = _followed(entry, progress)
         with self._changing(entry):
             return recover_stack(entry, self._stack(entry, progress, check), progress, take_over=take_over)
@@ -120,6 +122,8 @@ class AutomationDriver:
         also: Callable[[], Sequence[StackChange]] = tuple,
         program_stacks: bool = False,
     ) -> Written:
+        from torchx_pulumi_stacks.engine.status_writer import write_status
+
         try:
             store = self._store(place.backend)
             if store is None:
@@ -147,6 +151,9 @@ class AutomationDriver:
         return True
 
     def answer(self, entry: RunEntry) -> Answer | None:
+        from torchx_pulumi.apps.answer import Answer
+        from torchx_pulumi.apps.app import read_apps
+
         place, backend = entry.place, know_backend(entry.place.backend)
         if time.monotonic() - self._failed_at.get(backend, -PAUSE_S) < PAUSE_S:
             raise DeployError(f"the Pulumi backend {backend} could not be read a moment ago", retryable=True)

@@ -11,7 +11,6 @@ from typing import Any
 
 from torchx_pulumi.model.errors import ClusterError, DeployError, RefusedError, TorchxPulumiError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal, refused_status
 from torchx_pulumi.stack_state.backend import without_credentials
 from torchx_pulumi.stack_state.checkpoint import is_object
 
@@ -146,6 +145,9 @@ def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
             f"app {app} cannot be {doing}: its state was written with another passphrase: {text}; "
             "set PULUMI_CONFIG_PASSPHRASE_FILE or PULUMI_CONFIG_PASSPHRASE to that one"
         )
+    # Its modules are loaded for an error only.
+    from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal, refused_status
+
     diagnosis = diagnose_refusal(text) if doing == LAUNCHED else None
     if diagnosis is not None:
         return RefusedError(

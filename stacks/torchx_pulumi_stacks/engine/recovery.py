@@ -81,7 +81,7 @@ def _finish_or_remove(
         progress(f"{entry.app_id}: its launch was interrupted after the job was created; it is finished now")
         stack.check_cluster()
         try:
-            uid = stack.up(order)
+            uid = stack.up(lambda: order)
         except TakenOverError:
             raise
         except DeployError as error:

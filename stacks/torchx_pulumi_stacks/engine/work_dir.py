@@ -48,14 +48,15 @@ class WorkDir:
         self.locks = OwnedLocks(self._folder)
         """Notes of our own locks on the stack."""
 
-    def write_request(self, run: RegistrationPlan) -> None:
-        """Write the request of a launch, which stays until the launch finishes.
+    def write_request(self, run: RegistrationPlan) -> RegistrationPlan:
+        """Write the request of a launch, which stays until the launch finishes, and return it.
 
         Raises:
             DeployError: The file cannot be written.
         """
         # `dataclasses.asdict` copies the manifests.
         write_json(self._folder / "order.json", {field.name: getattr(run, field.name) for field in fields(run)})
+        return run
 
     def order(self) -> RegistrationPlan | None:
         """Return the request of a pending launch. None: no launch is pending, or another release wrote it.

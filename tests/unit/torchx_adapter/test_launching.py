@@ -70,6 +70,15 @@ def test_the_same_dry_run_scheduled_twice_is_a_value_error(world: World, kind: s
     assert scheduler.schedule(info) == first
 
 
+def test_another_kind_than_planned_is_refused(world: World) -> None:
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    info.request.resource.update(apiVersion="v1", kind="Pod")
+    with pytest.raises(DeployError, match=r"must be a Job of batch\.volcano\.sh/v1alpha1"):
+        scheduler.schedule(info)
+    assert not RunIndex().all()
+
+
 @pytest.mark.parametrize(("policy", "same"), [("ignore", True), ("replace", False)])
 def test_on_running_change_says_what_becomes_of_the_old_run(world: World, policy: str, same: bool) -> None:
     scheduler = world.scheduler()

@@ -327,9 +327,9 @@ echo run >> "{tmp_path}/runs"
 if [ $(wc -l < "{tmp_path}/runs") -lt 2 ]; then echo '{said}' >&2; exit 1; fi
 """)
     order = plan_registration(make_order())
-    lab.stack.create(order, seed=True)
-    lab.stack.up(order)
+    lab.stack.create(seed=True)
+    lab.stack.up(lambda: order)
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
     lab.cli.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
     with pytest.raises(DeployError, match="server preface"):
-        lab.stack.up(order)
+        lab.stack.up(lambda: order)

@@ -4,11 +4,9 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-import pytest
 from torchx_pulumi.inputs.rendering import plan_app
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage, read_entry
-from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan
 from torchx_pulumi.model.run_record import read_record
 from torchx_pulumi.runs.identity import field_digests
@@ -108,10 +106,3 @@ def test_an_order_survives_being_written_down(make_order: Callable[..., Any]) ->
 
     run = plan_registration(make_order())
     assert RegistrationPlan(**json.loads(json.dumps(dataclasses.asdict(run)))).names == run.names
-
-
-def test_another_kind_than_planned_is_refused(make_order: Callable[..., Any]) -> None:
-    order = make_order()
-    order.given[0].update(apiVersion="v1", kind="Pod")
-    with pytest.raises(DeployError, match=r"must be a Job of batch\.volcano\.sh/v1alpha1"):
-        plan_registration(order)

@@ -274,7 +274,7 @@ def test_an_owner_that_lost_the_app_touches_nothing(make_order: Callable[..., An
     order = make_order()
     stack = AppStack(order.entry, tmp_path / "engine", lambda _: None, check=taken)
     for step in (
-        lambda: stack.create(None, seed=True),  # type: ignore[arg-type]
+        lambda: stack.create(seed=True),
         stack.remove,
         stack.forget,
         stack.end_orphaned_engines,
