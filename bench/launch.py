@@ -28,10 +28,13 @@ from bench._installed import kubernetes_provider
 from bench._workers import Worker, serve, worker_env
 
 ROUNDS = 3
+COMMAND_ROUNDS = 6
 WANTED = {
     "of plain code once loaded": 0.35,
     "of TorchX's in a fresh process": 2.2,
-    "torchx run of TorchX's": 1.4,
+    "torchx run of TorchX's": 1.3,
+    "torchx status of TorchX's": 0.6,
+    "torchx list of TorchX's": 0.6,
 }
 WAYS = ("torchx", "plain", "ours")
 NAMES = {"torchx": "TorchX's scheduler", "plain": "plain Automation API code", "ours": "ours"}
@@ -48,7 +51,7 @@ def main() -> int:
         env = {**os.environ, **pulumi_environment(), "KUBECONFIG": with_namespace(kubeconfig, namespace, folder)}
         print(f"launch: {kubernetes_provider(env)}", flush=True)
         with full_queue(kubeconfig, namespace) as queue:
-            commands = measure_commands(env, folder / "commands", namespace, queue, ROUNDS)
+            commands = measure_commands(env, folder / "commands", namespace, queue, COMMAND_ROUNDS)
         jobs = JobWatch(kubeconfig, namespace)
         fresh: dict[str, list[float]] = {way: [] for way in WAYS}
         later: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -81,7 +84,7 @@ def report(
     found = {
         "of plain code once loaded": later["ours"] / later["plain"],
         "of TorchX's in a fresh process": fresh["ours"] / fresh["torchx"],
-        "torchx run of TorchX's": commands["run"],
+        **{f"torchx {name} of TorchX's": ratio for name, ratio in commands.items()},
     }
     return verdict("launch", found, WANTED)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
@@ -42,14 +43,15 @@ def late(place: str) -> Callable[..., Any]:
     """Return a function of a module that its first call imports: a launch neither observes nor diagnoses.
 
     >>> late("torchx_pulumi.planning.names:normalize")("My job")
-    'my-job'
+    'myjob'
     """
+    return partial(call_late, place)
+
+
+def call_late(place: str, /, *args: Any, **options: Any) -> Any:
+    """Call the function of a place, `module:name`."""
     module, _, name = place.partition(":")
-
-    def call(*args: Any, **options: Any) -> Any:
-        return getattr(import_module(module), name)(*args, **options)
-
-    return call
+    return getattr(import_module(module), name)(*args, **options)
 
 
 class Observe(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from torchx_pulumi.outputs.building import log_command
 from torchx_pulumi.runs.identity import changed_fields, field_digests, is_in_place
 from torchx_pulumi.schedulers import backend_of, find_backend, plan_job, scheduler_names
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions, PodGroupVersion
+from torchx_pulumi.schedulers.protocol import call_late
 
 from tests.unit.builders import job, options
 
@@ -121,3 +124,14 @@ def test_only_priority_and_suspension_of_an_app_wrapper_change_in_place() -> Non
     changed = changed_fields(before, field_digests(job(), MCADOptions(**chosen)))
     assert changed == sorted([*(chosen.keys() - {"priority_class"}), "priority_class_name"])
     assert [path for path in changed if is_in_place(path)] == ["labels", "priority", "suspend"]
+
+
+@pytest.mark.parametrize("scheduler", scheduler_names())
+def test_what_is_imported_late_is_there(scheduler: str) -> None:
+    backend = find_backend(scheduler)
+    given = [getattr(one, field.name) for one in (backend, *backend.variants.values()) for field in fields(one)]
+    calls = (*given, *dict(backend.doctor_checks).values())
+    places = [one.args[0] for one in calls if getattr(one, "func", None) is call_late]
+    assert places
+    for module, name in (place.split(":") for place in places):
+        assert callable(getattr(import_module(module), name))
