@@ -202,7 +202,8 @@ def test_options_of_mcad_reach_the_manifest(world: World) -> None:
 def test_a_dry_run_loads_no_engine_no_client_and_little_of_ours(tmp_path: Path) -> None:
     """Each module takes half a millisecond of every command."""
     code = (
-        "import sys; from torchx.specs import AppDef, Role; from torchx_pulumi_stacks.entrypoints import create_volcano; "
+        "import sys; from torchx.specs import AppDef, Role; "
+        "from torchx_pulumi_stacks.entrypoints import create_volcano; "
         "scheduler = create_volcano('s', extra='1'); options = scheduler.run_opts().resolve({'queue': 'q'}); "
         "scheduler.submit_dryrun(AppDef('a', roles=[Role('r', image='i', entrypoint='e')]), options); "
         "print([m for m in ('pulumi', 'kubernetes', 'docker', 'grpc', 'rich', 'torch') if m in sys.modules]); "
