@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -120,3 +121,50 @@ def test_the_next_call_finds_the_truth_after_a_kill(
     assert scheduler.schedule(info) == app_id
     scheduler.delete(app_id)
     scheduler.close()
+
+
+@pytest.mark.parametrize("number", range(int(os.environ.get("TORCHX_PULUMI_KILLS", "3"))))
+def test_a_killed_torchx_run_is_put_right_by_the_next_command(
+    world: Path, cluster: Any, look: KubernetesCluster, namespace: str, number: int
+) -> None:
+    """Alone or with all that it started, from its first moment until after its end."""
+    import psutil
+    from torchx_pulumi_stacks.entrypoints import create_volcano
+
+    chance = random.Random(number)
+    given = ",".join(f"{name}={value}" for name, value in options(namespace, "volcano").items())
+    script = ("utils.sh", "--image", cluster.images["busybox"], "--num_replicas", "1", "sleep", "600")
+    command = [str(Path(sys.executable).with_name("torchx")), "run", "-s", "pulumi_volcano", "-cfg", given]
+    with subprocess.Popen([*command, "--workspace", "", *script], stdout=subprocess.PIPE, text=True) as child:
+        time.sleep(chance.uniform(0.3, 1.8))
+        others = psutil.Process(child.pid).children(recursive=True) if number % 2 else []
+        child.kill()
+        for other in others:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                other.kill()
+    scheduler = create_volcano("torchx")
+    apps = [item.app_id for item in scheduler.list({"namespace": namespace})]
+    living = [app_id for app_id in apps if scheduler.describe(app_id) is not None]
+    jobs = [f"{namespace}:{found['metadata']['name']}" for found in look.list(VOLCANO_JOB, namespace)]
+    assert jobs == living
+    assert [item.app_id for item in scheduler.list({"namespace": namespace})] == living
+    for app_id in living:
+        scheduler.delete(app_id)
+    eventually(lambda: look.list(VOLCANO_JOB, namespace) == [], timeout_s=240)
+    assert RunIndex().all() == []
+    kept = [path.name for path in (world / "state/torchx-pulumi/backend/.pulumi").rglob("*.json") if path.is_file()]
+    assert kept == []
+    eventually(lambda: engines_below(world) == [])
+    scheduler.close()
+
+
+def engines_below(folder: Path) -> list[int]:
+    """Find the processes of engines whose home is below a folder."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("PULUMI_HOME", "").startswith(str(folder)):
+                found.append(process.pid)
+    return found

@@ -52,19 +52,39 @@ class FakeDriver:
         self.stacks: dict[StackRef, FakeStack] = {}
         self.locked: dict[StackRef, list[str]] = {}
         """Who holds locks on stacks."""
+        self.begun: set[StackRef] = set()
+        """Launches that were begun, and neither launched nor abandoned."""
         self.closed = 0
 
     def check_process(self) -> None:
         """Any process can launch."""
 
-    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> str | None:
+    def begin(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> None:
+        entry = app.app_entry
+        check()
+        with self._guard:
+            if entry.place in self.stacks or entry.place in self.begun:
+                raise DeployError(f"stack {entry.place.stack} is there already; delete the app first")
+            self.begun.add(entry.place)
+
+    def abandon(self, app: Registration) -> None:
+        self.begun.remove(app.app_entry.place)
+
+    def launch(
+        self,
+        app: Registration,
+        progress: ProgressCallback,
+        *,
+        check: CheckOwner = unowned,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> str | None:
         entry = app.app_entry
         objects = objects_of({"kind": "List", "items": copy.deepcopy(app.objects())})
         check()
-        with self._guard:
-            if entry.place in self.stacks:
-                raise DeployError(f"stack {entry.place.stack} is there already; delete the app first")
-            self.stacks[entry.place] = FakeStack(replace(entry), objects)
+        if entry.place not in self.begun:
+            self.begin(app, progress, check=check)
+        self.begun.remove(entry.place)
+        self.stacks[entry.place] = FakeStack(replace(entry), objects)
         made: list[tuple[Kind, Manifest]] = []
         try:
             for kind, manifest in objects:

@@ -56,13 +56,46 @@ class Driver(Protocol):
         """
         ...
 
-    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> str | None:
-        """Create the app's objects in a stack of its own, and return the uid of the job object, if the engine said it.
+    def begin(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> None:
+        """Begin a launch that may still be refused: start the engine, which creates nothing before `launch`.
 
         Args:
             app: The app, with its entry and its objects.
             progress: Takes lines of progress.
             check: Called before each step and while the launch waits.
+
+        Raises:
+            TakenOverError: `check` raised it.
+            DeployError: The engine cannot be started; what was begun is removed again.
+        """
+        ...
+
+    def abandon(self, app: Registration) -> None:
+        """Remove what `begin` has begun.
+
+        Raises:
+            TakenOverError: Another process has taken the app over.
+            DeployError: It cannot be removed yet; deleting the app does it.
+        """
+        ...
+
+    def launch(
+        self,
+        app: Registration,
+        progress: ProgressCallback,
+        *,
+        check: CheckOwner = unowned,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> str | None:
+        """Create the app's objects in a stack of its own, and return the uid of the job object, if the engine said it.
+
+        A launch that was begun goes on.
+
+        Args:
+            app: The app, with its entry and its objects.
+            progress: Takes lines of progress.
+            check: Called before each step and while the launch waits.
+            meanwhile: May be called in a thread, while an engine works: to load what the caller needs next.
 
         Raises:
             TakenOverError: `check` raised it. The new owner continues or removes what was begun.

@@ -67,15 +67,18 @@ class AdapterContext:
         if self.client is not None and kubeconfig is None and context is None:
             return KubernetesCluster.of_client(self.client)
         # It is kept for as long as its kubeconfig stays as it is: reading that takes longer than most answers.
-        stamps = [_stamp(path) for path in locations(kubeconfig)]
-        key = (kubeconfig, context, *stamps)
-        found = self._clusters.get(key)
-        if found is None or None in stamps:
+        found = self._clusters.get(_key(kubeconfig, context))
+        if found is None:
             found = self.connect(kubeconfig, context)
+            self.keep(found, kubeconfig, context)
+        return found
+
+    def keep(self, cluster: Cluster, kubeconfig: str | None, context: str | None) -> None:
+        """Keep a cluster ready under the access that a kubeconfig and a context are."""
+        if None not in (key := _key(kubeconfig, context))[2:]:
             # A kubeconfig that changes often leaves a cluster for each of its versions.
             kept = self._clusters if len(self._clusters) < MAX_CLUSTERS else {}
-            self._clusters = {**kept, key: found}
-        return found
+            self._clusters = {**kept, key: cluster}
 
     def chosen_cluster(self, options: Mapping[str, Any] | None = None) -> Cluster:
         """Return the cluster that run options name. None: those in force.
@@ -118,6 +121,10 @@ def current_user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # a pod's user often has no name
         return "unknown"
+
+
+def _key(kubeconfig: str | None, context: str | None) -> tuple[Any, ...]:
+    return (kubeconfig, context, *(_stamp(path) for path in locations(kubeconfig)))
 
 
 def _stamp(path: Path) -> tuple[str, int, int] | None:

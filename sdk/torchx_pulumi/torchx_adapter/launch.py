@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from torchx_pulumi.model.errors import (
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import OVERLAY_KEY
 from torchx_pulumi.model.launch_options import WaitFor
+from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning.names import owner_digest
@@ -56,6 +59,79 @@ class _Earlier(Enum):
     """It is deleted as soon as the images of the new launch are in the registry."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunLaunch:
+    """A launch whose engine has started and waits for the program."""
+
+    request: PulumiJob
+    """Its request."""
+    manifest: Manifest
+    """The objects of the request when it was begun."""
+    registration: Registration
+    lease: Lease
+    ends: contextlib.ExitStack
+    """Ends the renewal of the lease."""
+
+    def is_of(self, request: PulumiJob) -> bool:
+        """Return whether it launches what a request asks for: nothing was changed in it."""
+        begun = self.request
+        return (request.app, request.config) == (begun.app, begun.config) and request.manifest() == self.manifest
+
+
+def begin_launch(
+    context: AdapterContext,
+    request: PulumiJob,
+    plan: JobPlan[Any],
+    *,
+    session: str,
+    lookup: Callable[[], AppLookup],
+) -> BegunLaunch | None:
+    """Begin the launch of a request that is not validated yet: the engine needs 0.3 s before it asks for the program.
+
+    Args:
+        context: As for `launch_app`.
+        request: As for `launch_app`.
+        plan: As for `launch_app`.
+        session: As for `launch_app`.
+        lookup: As for `launch_app`.
+
+    Returns:
+        None: it has to wait for images or for an earlier launch, or it cannot begin, which `launch_app` tells.
+    """
+    config = request.config or {}
+    if request.images_to_push or config.get("image_repo"):
+        return None
+    progress = _progress(config)
+    with contextlib.ExitStack() as ends, contextlib.suppress(TorchxPulumiError, ValueError):
+        app, earlier = _prepared(context, request, plan, session, lookup, progress)
+        if earlier is not _Earlier.ABSENT:
+            return None
+        app, lease = ends.enter_context(_claimed(context, app))
+        with _given_up_after(context, app, progress, lease):
+            context.driver().begin(app, progress, check=lease.check)
+        return BegunLaunch(
+            request=copy.copy(request),
+            manifest=request.manifest(),
+            registration=app,
+            lease=lease,
+            ends=ends.pop_all(),
+        )
+    return None
+
+
+def abandon_launch(context: AdapterContext, begun: BegunLaunch) -> None:
+    """Remove what `begin_launch` began. What cannot be removed now is put right by the next call on the app."""
+    progress = _progress(begun.request.config or {})
+    with begun.ends:
+        try:
+            context.driver().abandon(begun.registration)
+        except TorchxPulumiError as error:
+            progress(f"{begun.registration.app_entry.app_id}: what was begun is not removed yet: {error}")
+            _give_up(begun.lease, lambda now: now, progress)
+        else:
+            _give_up(begun.lease, lambda _: None, progress)
+
+
 def launch_app(
     context: AdapterContext,
     request: PulumiJob,
@@ -65,6 +141,8 @@ def launch_app(
     lookup: Callable[[], AppLookup],
     build_images: Callable[[], Mapping[str, str]],
     delete: Callable[[str], None],
+    meanwhile: Callable[[], None],
+    begun: BegunLaunch | None = None,
 ) -> str:
     """Launch an app and return its id.
 
@@ -76,6 +154,8 @@ def launch_app(
         lookup: Returns what finds an earlier launch again, and puts it right. Called if there is one.
         build_images: Builds and pushes what the request needs, and returns image reference to digest.
         delete: Deletes an app by its id.
+        meanwhile: Called in a thread while the engine works.
+        begun: What `begin_launch` has begun for the same request. None: nothing.
 
     Raises:
         ValueError: The same request was launched before, and `on_running_change` is `fail`.
@@ -85,28 +165,57 @@ def launch_app(
         ClusterError: The cluster cannot be reached; nothing was created.
         JobFailedError: It was launched, and did not reach the state of `wait_for`.
     """
+    config = request.config or {}
+    progress = _progress(config)
+    if begun is not None:
+        with begun.ends:
+            entry = _launch(context, begun.registration, progress, begun.lease, meanwhile)
+    else:
+        app, earlier = _prepared(context, request, plan, session, lookup, progress)
+        if earlier is _Earlier.KEPT:
+            return app.app_entry.app_id
+        digests = build_images()
+        if earlier is _Earlier.REPLACED:
+            delete(app.app_entry.app_id)
+        with _claimed(context, with_image_digests(app, digests)) as (app, lease):
+            entry = _launch(context, app, progress, lease, meanwhile)
+    _wait(context, entry, config, progress)
+    return entry.app_id
+
+
+def _progress(config: Mapping[str, Any]) -> ProgressCallback:
+    return logger.debug if config.get("quiet") else logger.info
+
+
+def _prepared(
+    context: AdapterContext,
+    request: PulumiJob,
+    plan: JobPlan[Any],
+    session: str,
+    lookup: Callable[[], AppLookup],
+    progress: ProgressCallback,
+) -> tuple[Registration, _Earlier]:
+    """Return the registration of a launch, and which launch of the same request there was."""
     context.driver().check_process()
     _, chosen = split_options(request.config or {})
-    progress = logger.debug if chosen.get("quiet") else logger.info
     check_provider(lambda warning: logger.warning("%s", warning))
     cluster = context.chosen_cluster(chosen)
     app = prepare_app(context, request, plan, session, cluster)
-    entry = app.app_entry
-    earlier = _decide(context, lookup, request, entry, variant_of(plan.options).job_object, cluster, progress)
-    if earlier is _Earlier.KEPT:
-        return entry.app_id
-    digests = build_images()
-    if earlier is _Earlier.REPLACED:
-        delete(entry.app_id)
-    app = with_image_digests(app, digests)
-    # The lease begins now: images may have taken long.
+    if context.client is None:
+        # The same access by its names, under which the status is read.
+        context.keep(cluster, *app.app_entry.access)
+    kind = variant_of(plan.options).job_object
+    return app, _decide(context, lookup, request, app.app_entry, kind, cluster, progress)
+
+
+@contextlib.contextmanager
+def _claimed(context: AdapterContext, app: Registration) -> Iterator[tuple[Registration, Lease]]:
+    """Note the app as being launched by this process, and renew the lease, which begins now, until the block ends."""
     owner = this_process()
     entry = replace(app.app_entry, owner=owner)
     with Lease(context.index, entry, owner) as lease:
         context.index.add(entry)
-        entry = _launch(context, replace(app, entry=entry), progress, lease)
-    _wait(context, entry, chosen, progress)
-    return entry.app_id
+        yield replace(app, entry=entry), lease
 
 
 def prepare_app(
@@ -206,11 +315,27 @@ def _decide(
     )
 
 
-def _launch(context: AdapterContext, app: Registration, progress: ProgressCallback, lease: Lease) -> RunEntry:
-    entry = app.app_entry
-    driver = context.driver()
+def _launch(
+    context: AdapterContext,
+    app: Registration,
+    progress: ProgressCallback,
+    lease: Lease,
+    meanwhile: Callable[[], None],
+) -> RunEntry:
+    with _given_up_after(context, app, progress, lease):
+        uid = context.driver().launch(app, progress, check=lease.check, meanwhile=meanwhile)
+    done = lease.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=uid or now.uid))
+    return done or app.app_entry
+
+
+@contextlib.contextmanager
+def _given_up_after(
+    context: AdapterContext, app: Registration, progress: ProgressCallback, lease: Lease
+) -> Iterator[None]:
+    """Give the app back if the block fails, in which the driver launches it."""
+    entry, driver = app.app_entry, context.driver()
     try:
-        uid = driver.launch(app, progress, check=lease.check)
+        yield
     except TakenOverError:
         # What was begun is the new owner's.
         raise
@@ -234,8 +359,6 @@ def _launch(context: AdapterContext, app: Registration, progress: ProgressCallba
         # An interrupt, or an unexpected error: recover the app now, or leave it to the next call.
         _put_right(context, entry, progress, lease)
         raise
-    done = lease.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=uid or now.uid))
-    return done or entry
 
 
 def _give_up(lease: Lease, change: Callable[[RunEntry], RunEntry | None], progress: ProgressCallback) -> None:
@@ -260,9 +383,9 @@ def _put_right(context: AdapterContext, entry: RunEntry, progress: ProgressCallb
     _give_up(lease, lambda _: None if now is None else replace(now, stage=Stage.LAUNCHED), progress)
 
 
-def _wait(context: AdapterContext, entry: RunEntry, chosen: Mapping[str, Any], progress: ProgressCallback) -> None:
+def _wait(context: AdapterContext, entry: RunEntry, config: Mapping[str, Any], progress: ProgressCallback) -> None:
     """Wait outside the engine, which holds the stack's lock while it works."""
-    goal = WaitFor(chosen.get("wait_for") or WaitFor.CREATED.value)
+    goal = WaitFor(config.get("wait_for") or WaitFor.CREATED.value)
     if goal is WaitFor.CREATED:
         return
     from torchx_pulumi.runs.waiting import wait_until
@@ -274,4 +397,4 @@ def _wait(context: AdapterContext, entry: RunEntry, chosen: Mapping[str, Any], p
             raise snapshot.error
         return snapshot.status
 
-    wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), progress=progress, job=f"app {entry.app_id}")
+    wait_until(read, goal, timeout_s=config.get("wait_timeout_s"), progress=progress, job=f"app {entry.app_id}")

@@ -19,6 +19,12 @@ def command_words() -> Sequence[str] | None:
     return words if Path(program).name in ("torchx", "torchx.exe") else None
 
 
+def is_launch() -> bool:
+    """Return whether this process is `torchx run` without `--dryrun`: a dry run in it is followed by a launch."""
+    words = command_words() or ()
+    return words[:1] == ["run"] and not any("--dryrun".startswith(word) and len(word) > 2 for word in words)
+
+
 def show_plainly() -> None:
     """From now on, print our errors and Ctrl-C without a traceback if this process is the command `torchx`.
 

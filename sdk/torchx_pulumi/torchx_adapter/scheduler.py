@@ -25,7 +25,7 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.plain_errors import command_words
+from torchx_pulumi.torchx_adapter.plain_errors import command_words, is_launch
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
 from torchx_pulumi.torchx_adapter.workspaces import Workspaces
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torchx_pulumi.kube import Cluster
     from torchx_pulumi.torchx_adapter.app_logs import AppLogs
     from torchx_pulumi.torchx_adapter.cancel import Order
+    from torchx_pulumi.torchx_adapter.launch import BegunLaunch
     from torchx_pulumi.torchx_adapter.lookup import AppLookup
     from torchx_pulumi.torchx_adapter.observe import AppSnapshot
     from torchx_pulumi.torchx_adapter.polling import PollLimits, SharedObservations
@@ -76,6 +77,8 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._context = context
         context.options = self._ambient
         self._workspaces = Workspaces(docker_client=docker_client)
+        self._begun: BegunLaunch | None = None
+        """What a dry run of `torchx run` has begun, until it is scheduled."""
 
     @_made_once
     def _lookup(self) -> AppLookup:
@@ -177,9 +180,33 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
             if why := find_no_writer(archive, request.plan.namespace, self._context.now()):
                 logger.warning("%s", why)
-        if config.get("validate_spec"):
-            validate(request, cluster, config.get("namespace") or "default")
+        if is_launch() and request.plan is not None and self._begun is None:
+            from torchx_pulumi.torchx_adapter.launch import begin_launch
+
+            # The engine starts while the API server validates the request.
+            self._begun = begin_launch(
+                self._context, request, request.plan, session=self.session_name, lookup=lambda: self._lookup
+            )
+        try:
+            if config.get("validate_spec"):
+                validate(request, cluster, config.get("namespace") or "default")
+        except BaseException:
+            self._abandon()
+            raise
         return AppDryRunInfo(request, repr)
+
+    def _abandon(self) -> None:
+        """Remove what a dry run of `torchx run` has begun, if no launch took it."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            from torchx_pulumi.torchx_adapter.launch import abandon_launch
+
+            abandon_launch(self._context, begun)
+
+    def _load_describe(self) -> None:
+        """Load what `torchx run` needs after the launch, to print the status."""
+        import torchx_pulumi.torchx_adapter.polling
+        import torchx_pulumi.torchx_adapter.responses  # noqa: F401
 
     def _validate(self, app: Any, scheduler: str, cfg: Any = None) -> None:
         """Leave the checks to the dry run, which reports all problems at once; an unset resource is allowed."""
@@ -213,12 +240,17 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         if plan is None:
             raise _no_dry_run()
         request.app, request.config = app, config
+        if self._begun is not None and not self._begun.is_of(request):
+            self._abandon()
+        begun, self._begun = self._begun, None
         return launch_app(
             self._context,
             request,
             plan,
             session=self.session_name,
             lookup=lambda: self._lookup,
+            meanwhile=self._load_describe if is_launch() else lambda: None,
+            begun=begun,
             build_images=lambda: self._workspaces.make(
                 request.images_to_push, request.image_plans, config, named=[role.image for role in app.roles]
             ),
@@ -368,6 +400,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def close(self) -> None:
         """Close the engine. May be called more than once."""
+        self._abandon()
         self._context.close()
 
     def _ambient(self) -> Mapping[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.errors import DeployError, TakenOverError
+from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.progress import ProgressCallback, once_each
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.registration_plan import RegistrationPlan
@@ -50,6 +52,19 @@ LOCK_WAIT_S = 5.0
 LOCK_POLL_S = 0.05
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StartedUp:
+    """An engine that runs `up` and waits for its program."""
+
+    folder: Path
+    """Its working directory."""
+    relay: Relay
+    running: RunningCli
+    notes: EngineNotes
+    ends: contextlib.ExitStack
+    """Ends it, if it has not ended, and gives its slot back."""
+
+
 class AppStack:
     """The stack of one app."""
 
@@ -79,6 +94,7 @@ class AppStack:
         self._connect = connect
         self._root = backend_folder(entry.place.backend)
         self._files = None if self._root is None else FolderStack(self._root, entry.place)
+        self._started: _StartedUp | None = None
 
     def create(self, *, seed: bool) -> None:
         """Create the stack.
@@ -98,18 +114,41 @@ class AppStack:
             provider = ["--secrets-provider", place.secrets_provider] if place.secrets_provider else []
             ended = self._run(["stack", "init", place.cli_name, "--no-select", *provider], on_stack=False)
         except FileExistsError:
-            self.work_dir.clear()
             raise self._taken() from None
-        except TakenOverError:
-            raise
-        except BaseException:
-            self.work_dir.clear()
-            raise
         if ended.code != 0:
-            self.work_dir.clear()
             if "already exists" in ended.stderr:
                 raise self._taken()
+            self.work_dir.clear()
             raise EngineNotes(self.progress).error(self.entry.app_id, "launched", ended.stderr, code=ended.code)
+
+    def start(self) -> None:
+        """Start the engine for `up`, which goes on with it; `abandon` ends it. Without a program it changes nothing.
+
+        Raises:
+            DeployError: The engine cannot be started.
+        """
+        cli, env = find_cli(), self._env()
+        self._slot.acquire(preload)
+        with contextlib.ExitStack() as ends:
+            ends.enter_context(self._slot)
+            folder = ends.enter_context(self.work_dir.open())
+            self.check()
+            notes, relay = EngineNotes(self.progress), Relay()
+            ends.callback(relay.close)
+            words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.cli_name]
+            automation = {**env, "PULUMI_AUTOMATION_API": "true"}
+            locks, free = self.work_dir.locks, self._slot.release
+            running = RunningCli(cli, words, folder, automation, notes, locks, self.check, free)
+            ends.callback(running.interrupt)
+            # First: the engine does not end while it waits for the answer of its program.
+            ends.callback(relay.close)
+            self._started = _StartedUp(folder=folder, relay=relay, running=running, notes=notes, ends=ends.pop_all())
+
+    def abandon(self) -> None:
+        """End the engine that `start` started, if `up` has not taken it."""
+        if self._started is not None:
+            self._started.ends.close()
+            self._started = None
 
     def up(self, request: Callable[[], RegistrationPlan]) -> str | None:
         """Register a run in the stack, and return the uid of its job object, if the engine said it.
@@ -121,13 +160,10 @@ class AppStack:
             DeployError: The engine, the cluster or a webhook refused.
             ClusterError: The cluster cannot be reached.
         """
-        notes = EngineNotes(self.progress)
-        cli, env, request = find_cli(), self._env(), functools.cache(request)
-        self._slot.acquire(preload)
-        ended = self._retried(lambda folder: self._up(request, cli, env, folder, notes))
+        request = functools.cache(request)
+        ended, notes = self._retried_up(request)
         if ended.code != 0 and NOT_READY in ended.stderr:
-            notes = EngineNotes(self.progress)
-            ended = self._retried(lambda folder: self._up(request, cli, env, folder, notes))
+            ended, notes = self._retried_up(request)
         self.check()
         if ended.code != 0:
             raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
@@ -189,6 +225,9 @@ class AppStack:
             if ended.code != 0 and not NO_STACK.search(ended.stderr) and self.read() is not None:
                 raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
             self.check()
+            if ended.code != 0:
+                # The notes below say that its lock, if it left one, is ours.
+                self.clear_dead_locks()
             if objects:
                 orphans.wait_for_pods(self.entry, self.cluster, progress, self.check)
         self.check()
@@ -284,33 +323,31 @@ class AppStack:
         self.entry = reachable(self.entry, self._connect)
         check_before_change(self.entry, self.cluster())
 
-    def _up(
-        self,
-        request: Callable[[], RegistrationPlan],
-        cli: str,
-        env: Mapping[str, str],
-        folder: Path,
-        notes: EngineNotes,
-    ) -> CliResult:
-        """Start the engine, meanwhile make the request and load Pulumi, and connect the two by a relay."""
-        relay = Relay()
-        try:
-            words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.cli_name]
-            automation = {**env, "PULUMI_AUTOMATION_API": "true"}
-            locks, free = self.work_dir.locks, self._slot.release
-            running = RunningCli(cli, words, folder, automation, notes, locks, self.check, free)
+    def _retried_up(self, request: Callable[[], RegistrationPlan]) -> tuple[CliResult, EngineNotes]:
+        """Let the engine register a run, and return its result and what it noted; again if it found a lock."""
+        notes: list[EngineNotes] = []
 
-            def wait(port: int) -> None:
-                relay.pass_on_to(port)
-                running.wait()
+        def up() -> CliResult:
+            if self._started is None:
+                self.start()
+            started, self._started = self._started, None
+            if started is None:
+                raise AssertionError("start() made no engine")
+            notes.append(started.notes)
+            return self._up(started, request)
 
-            try:
-                load_inline().serve(request(), self.entry.place.stack, folder, wait)
-                return running.wait()
-            finally:
-                running.interrupt()
-        finally:
-            relay.close()
+        return self._retried(up), notes[-1]
+
+    def _up(self, started: _StartedUp, request: Callable[[], RegistrationPlan]) -> CliResult:
+        """Load Pulumi and make the request while the engine starts, and connect the two by the relay."""
+
+        def wait(port: int) -> None:
+            started.relay.pass_on_to(port)
+            started.running.wait()
+
+        with started.ends:
+            load_inline().serve(request(), self.entry.place.stack, started.folder, wait)
+            return started.running.wait()
 
     def _remove_without_engine(self, checkpoint: Checkpoint, why: str) -> None:
         """Delete the recorded objects with this user's access to the cluster, then the stack."""
@@ -333,7 +370,7 @@ class AppStack:
             RunningCli(cli, ["cancel", "--yes", "--stack", self.entry.place.cli_name], folder, env).wait()
             return run(folder)
 
-        ended = self._retried(run)
+        ended = self._retried(lambda: self._in_slot(run))
         if ended.code != 0 and self._files is None and LOCKED in ended.stderr:
             held = read_locked_message(ended.stderr)
             if not held or not all(self.work_dir.locks.is_dead(lock) for lock in held):
@@ -349,7 +386,7 @@ class AppStack:
             self.check()
             return run(folder)
 
-    def _retried(self, run: Callable[[Path], CliResult]) -> CliResult:
+    def _retried(self, run: Callable[[], CliResult]) -> CliResult:
         """Run the CLI again if it found a lock: status writers hold one for a moment.
 
         The CLI acquires the lock before it changes anything. While this waits for the lock, other engines may run.
@@ -357,7 +394,7 @@ class AppStack:
         Raises:
             DeployError: The lock stays.
         """
-        ended = self._in_slot(run)
+        ended = run()
         for pause_s in LOCK_RETRY_PAUSES_S:
             if ended.code == 0 or LOCKED not in f"{ended.stdout}\n{ended.stderr}":
                 break
@@ -366,7 +403,7 @@ class AppStack:
                 break
             self.clear_dead_locks()
             time.sleep(pause_s)
-            ended = self._in_slot(run)
+            ended = run()
         return ended
 
     def _env(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.runs.driver import Recorded, Still, Written
 from torchx_pulumi.runs.registration import Registration, plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
@@ -52,6 +54,8 @@ class AutomationDriver:
         self._folder = folder
         self._connect = connect
         self._failed_at: dict[str, float] = {}
+        self._begun: dict[StackRef, AppStack] = {}
+        """Launches whose engine waits for its program."""
         self._stores: Mapping[str, Store] = {}
         # Writing the empty state of a stack in a folder saves the process of `pulumi stack init`.
         self._seed = os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
@@ -59,20 +63,43 @@ class AutomationDriver:
     def check_process(self) -> None:
         check_process()
 
-    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> str | None:
+    def begin(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> None:
         check_process()
-        stack = self._stack(app.app_entry, progress, check)
-        with self._changing(app.app_entry):
+        entry = app.app_entry
+        stack = self._stack(entry, progress, check)
+        with self._changing(entry):
             stack.create(seed=self._seed)
-            try:
-                # The engine needs longer to ask for the program than this takes.
-                return stack.up(lambda: stack.work_dir.write_request(plan_registration(app)))
-            except TakenOverError:
-                # The new owner continues or removes what was created.
-                raise
-            except BaseException as error:
-                self._undo(stack, error)
-                raise
+            with self._undoing(stack):
+                stack.start()
+        self._begun[entry.place] = stack
+
+    def abandon(self, app: Registration) -> None:
+        entry = app.app_entry
+        stack = self._begun.pop(entry.place)
+        with self._changing(entry):
+            stack.abandon()
+            stack.remove()
+
+    def launch(
+        self,
+        app: Registration,
+        progress: ProgressCallback,
+        *,
+        check: CheckOwner = unowned,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> str | None:
+        entry = app.app_entry
+        if entry.place not in self._begun:
+            self.begin(app, progress, check=check)
+        stack = self._begun.pop(entry.place)
+
+        def request() -> RegistrationPlan:
+            # The engine needs 0.3 s to ask for the program: longer than this and Pulumi's modules take.
+            threading.Thread(target=meanwhile, name="torchx-pulumi-meanwhile").start()
+            return stack.work_dir.write_request(plan_registration(app))
+
+        with self._changing(entry), self._undoing(stack):
+            return stack.up(request)
 
     def recover(
         self, entry: RunEntry, progress: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
@@ -225,17 +252,27 @@ class AutomationDriver:
         finally:
             drop_cached(entry.place, self._root)
 
-    def _undo(self, stack: AppStack, error: BaseException) -> None:
-        """Remove what a failed launch created; if that fails too, the next call on the app repeats it."""
+    @contextlib.contextmanager
+    def _undoing(self, stack: AppStack) -> Iterator[None]:
+        """Remove what a launch created if the block fails; if that fails too, the next call on the app repeats it."""
         app_id = stack.entry.app_id
         try:
-            stack.remove()
-        except TakenOverError as second:
-            stack.progress(str(second))
-            error.__context__ = second
-        except (ClusterError, DeployError) as second:
-            stack.progress(f"{app_id}: what was begun could not be removed yet: {second}; deleting the app will do it")
-            error.__context__ = second
+            yield
+        except TakenOverError:
+            # The new owner continues or removes what was created.
+            raise
+        except BaseException as error:
+            try:
+                stack.remove()
+            except TakenOverError as second:
+                stack.progress(str(second))
+                error.__context__ = second
+            except (ClusterError, DeployError) as second:
+                stack.progress(
+                    f"{app_id}: what was begun could not be removed yet: {second}; deleting the app will do it"
+                )
+                error.__context__ = second
+            raise
 
 
 def _followed(entry: RunEntry, progress: ProgressCallback) -> RunEntry:

@@ -105,6 +105,29 @@ def test_a_refused_launch_leaves_neither_object_nor_stack(driver_world: DriverWo
     assert driver_world.driver.find(order.entry.place) is None
 
 
+def test_a_launch_that_was_begun_has_made_nothing_and_goes_on(driver_world: DriverWorld) -> None:
+    order = driver_world.order()
+    driver_world.driver.begin(order, nothing)
+    assert head(driver_world, order.entry) is None
+    assert driver_world.driver.find(order.entry.place) is None
+    with pytest.raises(DeployError):
+        driver_world.driver.begin(order, nothing)
+    entry = launch(driver_world, order)
+    try:
+        assert (head(driver_world, entry) or {})["metadata"]["uid"] == entry.uid
+    finally:
+        driver_world.driver.destroy(entry, nothing)
+
+
+def test_a_launch_that_was_abandoned_leaves_nothing(driver_world: DriverWorld) -> None:
+    order = driver_world.order()
+    driver_world.driver.begin(order, nothing)
+    driver_world.driver.abandon(order)
+    assert driver_world.driver.find(order.entry.place) is None
+    assert driver_world.driver.recover(replace(order.entry, owner=driver_world.dead_owner()), nothing) is None
+    driver_world.driver.destroy(launch(driver_world, order), nothing)
+
+
 def test_recover_of_nothing_is_nothing(driver_world: DriverWorld) -> None:
     entry = replace(driver_world.order().entry, owner=driver_world.dead_owner())
     assert driver_world.driver.recover(entry, nothing) is None

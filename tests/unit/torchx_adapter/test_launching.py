@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -18,6 +20,7 @@ from torchx_pulumi.runs.observation import status_of
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal, refused_status
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
+from torchx_pulumi.torchx_adapter import dryrun
 
 from .conftest import CONFIG, World, app, role
 
@@ -68,6 +71,85 @@ def test_the_same_dry_run_scheduled_twice_is_a_value_error(world: World, kind: s
     assert scheduler.schedule(scheduler.submit_dryrun(app(), CONFIG[kind])) != first
     scheduler.delete(first)
     assert scheduler.schedule(info) == first
+
+
+@pytest.fixture
+def torchx_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be the command `torchx run`, which launches after each dry run."""
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/torchx", "run", "-s", "pulumi_volcano", "utils.sh"])
+
+
+@pytest.mark.usefixtures("torchx_run")
+def test_the_engine_of_torchx_run_starts_before_the_request_is_validated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(dryrun, "validate", lambda *_: begun.extend(RunIndex().all()))
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    assert [(entry.stage, entry.place) for entry in begun] == [(Stage.LAUNCHING, *world.driver.begun)]
+    app_id = scheduler.schedule(info)
+    (entry,) = RunIndex().all()
+    assert (entry.app_id, entry.stage, entry.owner) == (app_id, Stage.LAUNCHED, None)
+    assert world.head(app_id) is not None
+    assert world.driver.begun == set()
+    # A second launch of this process is begun as well.
+    assert scheduler.schedule(scheduler.submit_dryrun(app(), CONFIG["volcano"])) != app_id
+
+
+@pytest.mark.usefixtures("torchx_run")
+@pytest.mark.parametrize("end", ["refused", "interrupted", "closed", "changed"])
+def test_what_torchx_run_began_goes_without_its_launch(world: World, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    scheduler = world.scheduler()
+    errors = {"refused": InvalidJobError("train", []), "interrupted": KeyboardInterrupt()}
+    if end in errors:
+        monkeypatch.setattr(dryrun, "validate", Mock(side_effect=errors[end]))
+        with pytest.raises(type(errors[end])):
+            scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    else:
+        info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+        assert len(world.driver.begun) == 1
+        if end == "changed":
+            info.request.resource["metadata"]["name"] = "chosen"
+            assert scheduler.schedule(info) == "default:chosen"
+            scheduler.delete("default:chosen")
+        scheduler.close()
+    assert (world.driver.begun, world.driver.stacks, RunIndex().all()) == (set(), {}, [])
+
+
+@pytest.mark.usefixtures("torchx_run")
+def test_what_cannot_be_removed_after_a_refusal_is_left_to_the_next_call(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = world.scheduler()
+    scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    monkeypatch.setattr(world.driver, "abandon", Mock(side_effect=DeployError("the disk is full")))
+    scheduler.close()
+    (entry,) = RunIndex().all()
+    assert (entry.stage, entry.owner) == (Stage.LAUNCHING, None)
+    assert world.scheduler().describe(entry.app_id) is None
+    assert RunIndex().all() == []
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "--dryrun", "utils.sh"], ["run", "--dry", "utils.sh"], ["status", "run"], []]
+)
+def test_no_other_command_begins_anything(world: World, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["torchx", *words])
+    world.scheduler().submit_dryrun(app(), CONFIG["volcano"])
+    assert (world.driver.begun, RunIndex().all()) == (set(), [])
+
+
+@pytest.mark.usefixtures("torchx_run")
+def test_a_cluster_that_does_not_answer_is_told_by_the_launch(world: World) -> None:
+    def connect(*_: object) -> Any:
+        raise ClusterError("no answer", retryable=True)
+
+    scheduler = world.scheduler(connect=connect)
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    with pytest.raises(ClusterError, match="no answer"):
+        scheduler.schedule(info)
+    assert RunIndex().all() == []
 
 
 def test_another_kind_than_planned_is_refused(world: World) -> None:

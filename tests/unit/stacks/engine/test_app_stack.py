@@ -80,6 +80,19 @@ def test_a_state_of_our_own_without_objects_is_swept_without_an_engine(lab: Lab)
     assert not lab.state.exists()
 
 
+def test_the_lock_of_an_engine_that_was_killed_after_it_removed_the_stack_is_removed(lab: Lab, tmp_path: Path) -> None:
+    lock = tmp_path / "backend/.pulumi/locks/organization/torchx/default.train-1/a.json"
+    lab.holds(*OURS, OTHERS["bucket"])
+    lab.cli.write_text(f"""#!/bin/sh
+mkdir -p "{lock.parent}"
+echo '{{"pid":'$$',"username":"u","hostname":"'$(hostname)'","timestamp":"'$(date -Iseconds)'"}}' > "{lock}"
+rm "{lab.state}"
+kill -9 $$
+""")
+    lab.stack.remove()
+    assert not lock.exists()
+
+
 @pytest.mark.parametrize("other", OTHERS.values(), ids=list(OTHERS))
 def test_what_a_program_has_put_into_the_stack_is_destroyed_and_not_forgotten(lab: Lab, other: dict[str, Any]) -> None:
     lab.holds(*OURS, other)
