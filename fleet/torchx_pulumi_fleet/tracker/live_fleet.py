@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
-from torchx_pulumi.apps.answer import without_words
+from torchx_pulumi.apps.answer import stored_value, without_words
 from torchx_pulumi.apps.app import App, AppKey
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.model.object_fields import mapping_at
@@ -133,6 +133,10 @@ class LiveFleet:
             else:
                 made = replace(known, app=app)
             changed = known is None or _told(known) != _told(made)
+            recorded = mapping_at(app.output, "observed")
+            if made.seen is not recorded and made.seen == recorded:
+                # Kept once.
+                made = replace(made, seen=recorded)
             self._keep(made, changed=changed)
         self._tell(changed=changed)
 
@@ -153,6 +157,7 @@ class LiveFleet:
                 return
             if seen is not None and (known.app.has_secrets or known.app.quotes_secrets):
                 seen = without_words(seen)
+            seen = stored_value(seen)
             kept = known.seen
             changed = seen is not None and (kept is None or _without_time(kept) != _without_time(seen))
             if seen is not None and changed:

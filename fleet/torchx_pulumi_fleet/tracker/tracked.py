@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import partial
 from sys import intern
@@ -14,7 +13,8 @@ from typing import Any
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.app import App, AppKey, read_apps
 from torchx_pulumi.kube import run_concurrently
-from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.model.app_entry import RunEntry, StackRef
+from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, SECRET, UnreadableStateError, output_in, parse_components
 from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, check_there, open_stacks
@@ -78,7 +78,8 @@ class TrackedStacks:
         self._backends = {backend: _Backend(self.opened(backend)) for backend in self.backends}
         self._guard = threading.Lock()
         self._known: dict[Place, _Stack] = {}
-        self._index: defaultdict[tuple[str | None, ...], set[AppKey]] = defaultdict(set)
+        self._index: dict[tuple[str | None, ...], tuple[AppKey, ...]] = {}
+        """What apps are found by to their keys, mostly one."""
 
     def refresh(self, backend: str) -> set[AppKey]:
         """List a backend, read its stacks that have changed, and return the apps that changed or are gone.
@@ -292,20 +293,21 @@ class TrackedStacks:
         with self._guard:
             before = self._known.pop(place, _Stack()).apps
             present = {} if stack is None else stack.apps
+            keys = {urn: (*place, urn) for urn in (*before, *present)}
             for app in before.values():
                 for name in _names(app):
-                    self._index[name].discard(app.key)
-                    if not self._index[name]:
-                        del self._index[name]
+                    left = tuple(key for key in self._index.pop(name, ()) if key != keys[app.urn])
+                    if left:
+                        self._index[name] = left
                 if self.fleet is not None and app.urn not in present:
                     self.fleet.drop(app.key)
             if stack is not None:
                 self._known[place] = stack
             for app in present.values():
                 for name in _names(app):
-                    self._index[name].add(app.key)
+                    self._index[name] = (*self._index.get(name, ()), keys[app.urn])
                 self._tell(app)
-        return {app.key for app in (*before.values(), *present.values())}
+        return {*keys.values()}
 
     def _tell(self, app: App) -> None:
         # While the lock is held, so that the fleet has the same order of changes.
@@ -329,15 +331,24 @@ def _stack_of(text: str, place: StackRef) -> _Stack:
 
 def _kept(app: App) -> App:
     """Return an app as it is kept: its entry without AppDef, pods and what is declared, its secret values null."""
-    output, own = _compact(app.output), app.answer.observed
+    output, own, entry, cluster = _compact(app.output), app.answer.observed, app.entry, app.cluster
+    if cluster is not None:
+        cluster = replace(cluster, **_shared_texts(cluster))
+    if entry is not None:
+        place = app.place if entry.place == app.place else entry.place
+        there = cluster if entry.cluster_identity is app.cluster else entry.cluster_identity
+        kept: dict[str, Any] = {"app": {}, "pods": {}, "declared": {}, "place": place, "cluster_identity": there}
+        entry = replace(entry, **_shared_texts(entry), **kept)
     # The output mostly has the same observation.
     observed = output["observed"] if own is app.output["observed"] else _compact(own)
-    return replace(
-        app,
-        entry=app.entry and replace(app.entry, app={}, pods={}, declared={}),
-        output=output,
-        answer=replace(app.answer, observed=observed or {}),
-    )
+    answer = replace(app.answer, observed=observed or {})
+    return replace(app, cluster=cluster, entry=entry, output=output, answer=answer)
+
+
+def _shared_texts(data: ClusterIdentity | RunEntry) -> dict[str, Any]:
+    """Return the short texts in fields of data, shared with other apps."""
+    values = ((each.name, getattr(data, each.name)) for each in fields(data))
+    return {name: intern(value) for name, value in values if type(value) is str and len(value) <= SHARED_LENGTH}
 
 
 def _compact(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from email.utils import formatdate
 from typing import Any
 
 from uvicorn.config import Config
@@ -51,6 +52,7 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read; the wait ends with a whole request only, so that a slow one gains nothing by another byte."""
+        self.server_state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         super().data_received(data)
         self._set_deadline()
 

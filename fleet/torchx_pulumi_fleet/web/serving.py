@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 import uvicorn
 from torchx_pulumi.apps.app import App
@@ -37,6 +39,31 @@ LONGEST_MESSAGE = 2000
 """Characters of a message."""
 
 
+class _Server(uvicorn.Server):
+    """A server that waits for its end; uvicorn's own looks for it ten times a second, the most work of a quiet process.
+
+    `Connection` makes the header Date, which uvicorn's makes meanwhile.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if not self.should_exit:
+            await self._ended.wait()
+
+    def end(self) -> None:
+        """Let it end; for use by any thread."""
+        self.should_exit = True
+        if self._loop is not None:
+            # A loop that is closed has ended already.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._ended.set)
+
+
 class WebServer:
     """One server."""
 
@@ -65,7 +92,7 @@ class WebServer:
             timeout_graceful_shutdown=int(limits.STOP_S),
             h11_max_incomplete_event_size=limits.HEAD_BYTES,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         # A daemon: a request that waits for a backend cannot keep the process running.
         self._thread = threading.Thread(target=self._serve, name="web server", daemon=True)
 
@@ -94,7 +121,7 @@ class WebServer:
     def _begin_stop(self) -> None:
         self._stopping = True
         self._application.close()
-        self._server.should_exit = True
+        self._server.end()
 
     def _serve(self) -> None:
         try:

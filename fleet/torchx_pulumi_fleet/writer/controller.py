@@ -30,12 +30,12 @@ from torchx_pulumi_fleet.writer.shared import ControllerParts
 from torchx_pulumi_fleet.writer.writing import StackWriter
 
 LOOK_SHARE = 10
-"""Pause after a look at an app that keeps changing, in multiples of the time that the look took."""
+"""Pause after a look at an app that keeps changing, in multiples of the CPU time that the look took."""
 
 MOST_PAUSE_S = 1.0
 """Longest of these pauses: an end is written soon after it is seen."""
 
-LISTING_PAUSES_S = ((10.0, 1.0), (30.0, 2.0), (50.0, 4.0), (58.0, 8.0), (74.0, 16.0))
+LISTING_PAUSES_S = ((10.0, 0.5), (30.0, 2.0), (50.0, 4.0), (58.0, 8.0), (74.0, 16.0))
 """Up to which age of a job object without a known stack backends are listed with a pause: its launch may be running."""
 
 
@@ -246,7 +246,8 @@ class Controller(ChangeListener):
 
     def _look(self, key: AppKey) -> None:
         """Look at an app, and write its stack if it is due."""
-        begun = time.monotonic()
+        # Not its whole time: on a busy machine, requests and a write would delay what follows, which may be the end.
+        begun_s = time.thread_time()
         try:
             self._writer.settle(key)
         except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
@@ -257,7 +258,7 @@ class Controller(ChangeListener):
         self._unseen.discard(key)
         if self._tracked.app(key) is not None:
             work = self._shared.work_of(key)
-            work.looked_at, work.took_s = time.monotonic(), time.monotonic() - begun
+            work.looked_at, work.took_s = time.monotonic(), time.thread_time() - begun_s
 
     @property
     def views(self) -> Sequence[ClusterView]:
@@ -291,17 +292,17 @@ class Controller(ChangeListener):
         """List a backend again and again, until the controller stops."""
         stopped = self._shared.stopped
         while not stopped.is_set():
-            begun = time.monotonic()
             self._list(backend)
+            ended = time.monotonic()
             self._listed.add(backend)
             for uid in [uid for uid in [*self._unknown] if self._tracked.of_uid(uid)]:
                 self.known(uid)
             with self._wake:
-                while not stopped.is_set() and (left_s := begun + self._listing_pause_s() - time.monotonic()) > 0:
+                while not stopped.is_set() and (left_s := ended + self._listing_pause_s() - time.monotonic()) > 0:
                     self._wake.wait(left_s)
 
     def _listing_pause_s(self) -> float:
-        """Return the time between two listings, at least `relist_s` however many new job objects there are."""
+        """Return the pause after a listing, at least `relist_s` however many new job objects there are."""
         age_s = time.monotonic() - max([*self._unknown.values()], default=-math.inf)
         pause_s = next((pause_s for until_s, pause_s in LISTING_PAUSES_S if age_s < until_s), math.inf)
         return max(min(pause_s, self._timing.refresh_s), self._timing.relist_s)

@@ -49,9 +49,9 @@ class ControllerTiming:
     unwatched_s: float = 30.0
     """Time until an app is looked at again whose job object cannot be watched."""
     refresh_s: float = 30.0
-    """Time between two listings of the backends while nothing points to a new stack."""
-    relist_s: float = 1.0
-    """Shortest time between two listings."""
+    """Pause between two listings of the backends while nothing points to a new stack."""
+    relist_s: float = 0.5
+    """Shortest pause between two listings."""
     listing_s: float = 10.0
     """Longest wait for the listing of a backend; the others are used meanwhile, and it follows when it ends."""
     outage_s: float = 1.0

@@ -29,7 +29,7 @@ class AppWork:
     looked_at: float = 0.0
     """When it was last looked at."""
     took_s: float = 0.0
-    """How long that took."""
+    """CPU time of the thread for that."""
     written_at: float | None = None
     """When its stack was last written. None: not by this process."""
     failing_since: float | None = None

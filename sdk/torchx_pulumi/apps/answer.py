@@ -54,6 +54,13 @@ class StackChange:
         return Answer(observed=observed, requested=requested)
 
 
+def stored_value(value: Any) -> Any:
+    """Return a value without None, as Pulumi stores it."""
+    if isinstance(value, Mapping):
+        return {key: stored_value(item) for key, item in value.items() if item is not None}
+    return [stored_value(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 def without_words(observed: Mapping[str, Any]) -> dict[str, Any]:
     """Return an observation without explanations, which may quote a secret value of the job."""
     roles = [

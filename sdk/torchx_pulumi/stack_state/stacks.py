@@ -236,7 +236,8 @@ class StoredStacks:
             # A bucket or prefix that is misread here looks empty.
             return self._cli.versions(project)
         # While Pulumi changes the compression, a stack can have two files.
-        return {name: ",".join(sorted(files[name])) if all(files[name]) else "" for name in sorted(files, key=str)}
+        listed = sorted(files.items(), key=lambda item: str(item[0]))
+        return {name: ",".join(sorted(found)) if all(found) else "" for name, found in listed}
 
     def read(self, name: StackName) -> str | None:
         try:

@@ -156,14 +156,7 @@ class FolderStore(_Files):
 
         A link to a folder above it is passed over.
         """
-        top = self._root / folder
-        found = []
-        for path, folders, names in os.walk(top, onerror=_raise_unless_absent, followlinks=True):
-            folders[:] = [name for name in folders if not _leads_up(Path(path) / name)]
-            # Those of `replacing` are being written.
-            whole = (name for name in names if not (name.startswith(".") and name.endswith(".tmp")))
-            found += [(Path(path) / name).relative_to(top).as_posix() for name in whole]
-        return sorted(found)
+        return sorted(path for path, _ in _files_below(self._root / folder))
 
     def versions(self, folder: str) -> dict[str, str]:
         """Return path and version of all files below a folder: time of change, size and inode, or the ETag.
@@ -171,9 +164,9 @@ class FolderStore(_Files):
         A file with the same version is unchanged. An empty version is unknown.
         """
         found = {}
-        for path in self.paths(folder):
+        for path, entry in _files_below(self._root / folder):
             try:
-                stat = (self._root / folder / path).stat()
+                stat = entry.stat()
                 found[path] = f"{stat.st_mtime_ns}.{stat.st_size}.{stat.st_ino}"
             except ABSENT:
                 continue
@@ -342,10 +335,28 @@ def open_objects(url: str, timeout_s: float = REQUEST_TIMEOUT_S) -> ObjectStore 
     return ObjectStore(files, "/".join(part for part in parts if part))
 
 
-def _raise_unless_absent(error: OSError) -> None:
-    """Raise an error of `os.walk`, unless the folder does not exist."""
-    if not isinstance(error, ABSENT):
-        raise error
+def _files_below(folder: Path, above: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield path and entry of all files below a folder; `above` is the beginning of the paths."""
+    try:
+        with os.scandir(folder) as listed:
+            entries = [*listed]
+    except ABSENT:
+        return
+    for entry in entries:
+        if _is_folder(entry):
+            if not _leads_up(Path(entry.path)):
+                yield from _files_below(Path(entry.path), f"{above}{entry.name}/")
+        elif not (entry.name.startswith(".") and entry.name.endswith(".tmp")):
+            # Those of `replacing` are being written.
+            yield f"{above}{entry.name}", entry
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a folder or leads to one. A link to itself does not."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _leads_up(path: Path) -> bool:

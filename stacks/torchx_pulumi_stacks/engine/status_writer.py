@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchx_pulumi.apps.answer import Answer, StackChange, without_words
+from torchx_pulumi.apps.answer import Answer, StackChange, stored_value, without_words
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.object_fields import at, text_at
 from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
@@ -178,16 +178,9 @@ def changed(checkpoint: Checkpoint, change: StackChange, *, program_stacks: bool
 def _take(outputs: dict[str, Any], after: Answer) -> bool:
     """Put into an output what its stack is to say. False: the output says it already."""
     is_new = False
-    if after.observed and _without_none(outputs.get("observed")) != _without_none(after.observed):
-        outputs["observed"], is_new = _without_none(after.observed), True
+    if after.observed and stored_value(outputs.get("observed")) != stored_value(after.observed):
+        outputs["observed"], is_new = stored_value(after.observed), True
     if after.requested != read_requested(outputs.get("requested")):
-        outputs["requested"] = _without_none(write_requested(after.requested)) if after.requested else None
+        outputs["requested"] = stored_value(write_requested(after.requested)) if after.requested else None
         is_new = True
     return is_new
-
-
-def _without_none(value: Any) -> Any:
-    """Return a value without None, as Pulumi stores it."""
-    if isinstance(value, Mapping):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -42,8 +42,8 @@ CANCELS = int(os.environ.get("TORCHX_PULUMI_CANCELS", "2"))
 """Apps of each scheduler that are cancelled while their image cannot be pulled; 50 in the long run."""
 SETTLE_S = 90.0
 """Time in which the stacks have the truth once nothing is killed any more; the longest retry takes 30 s."""
-DELAY_S = 5.0
-"""Wanted of the delay from an event to the stack output, for 99 of 100."""
+DELAY_S = 1.0 if APPS >= 300 else 5.0
+"""Wanted of the delay from an event to the stack output, for 99 of 100; of few apps, that is the slowest one."""
 LOOK_S = 8.0
 """A controller that runs for less between an end and the deletion of its objects may not have seen the end."""
 

@@ -66,6 +66,19 @@ def test_what_is_seen_of_a_run_stays_when_its_stack_names_it() -> None:
     assert [app.seen for app in fleet.apps()] == [None]
 
 
+def test_what_a_stack_has_by_now_is_kept_once_and_is_no_news() -> None:
+    fleet, before, after = LiveFleet(), tracked_app("a"), tracked_app("a", observed={"state": "FAILED"})
+    seen = {**after.output["observed"], "node": None}
+    fleet.put_stack(before)
+    fleet.put_seen(before.key, "u1", seen)
+    fleet.put_stack(after)
+    version = fleet.version
+    fleet.put_seen(after.key, "u1", seen)
+    (app,) = fleet.apps()
+    assert app.seen is app.app.output["observed"]
+    assert fleet.version == version
+
+
 def test_an_observation_that_began_before_the_outage_does_not_end_it() -> None:
     fleet, key = LiveFleet(), tracked_app("a").key
     fleet.put_stack(tracked_app("a"))

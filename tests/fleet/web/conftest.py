@@ -21,5 +21,5 @@ class _Quick:
 
 @pytest.fixture(autouse=True)
 def quick_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """uvicorn looks every 0.1 s whether it is to end, and then lets its connections end for as long."""
+    """uvicorn lets its connections end for 0.1 s."""
     monkeypatch.setattr(uvicorn.server, "asyncio", _Quick())

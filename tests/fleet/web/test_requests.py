@@ -12,12 +12,15 @@ import time
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import jsonschema
 import pytest
+import uvicorn
 from starlette.types import Message
 from torchx_pulumi_fleet.web import limits
 from torchx_pulumi_fleet.web.bounds import HEADERS, bounded_send
@@ -119,6 +122,22 @@ def test_every_answer_has_the_headers(path: str) -> None:
             }
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             assert "server" not in answer.headers
+            made = parsedate_to_datetime(answer.headers["date"])
+            assert abs((datetime.now(timezone.utc) - made).total_seconds()) < 10
+
+
+def test_a_quiet_server_does_not_look_for_its_end_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    async def look(_: uvicorn.Server, counter: int) -> bool:
+        looks.append(counter)
+        return False
+
+    monkeypatch.setattr(uvicorn.Server, "on_tick", look)
+    with served() as server:
+        assert server.ask("/healthz").status == 200
+        time.sleep(0.1)
+    assert looks == []
 
 
 def test_without_a_token_everything_is_open_and_the_login_leads_to_the_page() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.apps.app import App as KnownApp
+from torchx_pulumi.apps.app import AppKey
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
@@ -35,6 +36,7 @@ from torchx_pulumi_fleet.tracker.reading import read_fleet
 from torchx_pulumi_fleet.tracker.reporting import Reporter
 from torchx_pulumi_fleet.writer import Controller, ControllerParts, ControllerSettings
 from torchx_pulumi_fleet.writer.settings import ControllerTiming
+from torchx_pulumi_fleet.writer.writing import StackWriter
 
 from tests.fakes import FakeCluster
 from tests.fleet.writer.lagging import Lagging
@@ -462,6 +464,23 @@ def test_an_app_that_changes_all_the_time_is_written_at_intervals(world: World) 
         assert len(driver.written) <= 1
         world.phase(app, "Completed", succeeded=1)
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+
+
+def test_what_a_look_waits_for_does_not_delay_the_next_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, settle = world.launch("train-1"), StackWriter.settle
+
+    def slow(writer: StackWriter, key: AppKey) -> None:
+        time.sleep(0.2)
+        settle(writer, key)
+
+    monkeypatch.setattr(StackWriter, "settle", slow)
+    with world.controller() as controller:
+        world.phase(app, "Running")
+        wait_for(lambda: world.state(app)[0] == "RUNNING" and not controller.pending)
+        begun = time.monotonic()
+        world.phase(app, "Completed")
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+    assert time.monotonic() - begun < 1.0
 
 
 def test_apps_of_one_stack_that_wait_are_written_with_one_lock(world: World) -> None:
