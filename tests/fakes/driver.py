@@ -70,14 +70,7 @@ class FakeDriver:
     def abandon(self, app: Registration) -> None:
         self.begun.remove(app.app_entry.place)
 
-    def launch(
-        self,
-        app: Registration,
-        progress: ProgressCallback,
-        *,
-        check: CheckOwner = unowned,
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> str | None:
+    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> str | None:
         entry = app.app_entry
         objects = objects_of({"kind": "List", "items": copy.deepcopy(app.objects())})
         check()

@@ -79,14 +79,7 @@ class Driver(Protocol):
         """
         ...
 
-    def launch(
-        self,
-        app: Registration,
-        progress: ProgressCallback,
-        *,
-        check: CheckOwner = unowned,
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> str | None:
+    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> str | None:
         """Create the app's objects in a stack of its own, and return the uid of the job object, if the engine said it.
 
         A launch that was begun goes on.
@@ -95,7 +88,6 @@ class Driver(Protocol):
             app: The app, with its entry and its objects.
             progress: Takes lines of progress.
             check: Called before each step and while the launch waits.
-            meanwhile: May be called in a thread, while an engine works: to load what the caller needs next.
 
         Raises:
             TakenOverError: `check` raised it. The new owner continues or removes what was begun.

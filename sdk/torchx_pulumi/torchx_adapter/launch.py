@@ -85,6 +85,7 @@ def begin_launch(
     *,
     session: str,
     lookup: Callable[[], AppLookup],
+    meanwhile: Callable[[], None],
 ) -> BegunLaunch | None:
     """Begin the launch of a request that is not validated yet: the engine needs 0.3 s before it asks for the program.
 
@@ -94,6 +95,7 @@ def begin_launch(
         plan: As for `launch_app`.
         session: As for `launch_app`.
         lookup: As for `launch_app`.
+        meanwhile: As for `launch_app`.
 
     Returns:
         None: it has to wait for images or for an earlier launch, or it cannot begin, which `launch_app` tells.
@@ -101,7 +103,7 @@ def begin_launch(
     config = request.config or {}
     if request.images_to_push or config.get("image_repo"):
         return None
-    progress = _progress(config)
+    progress = _progress(config, meanwhile)
     with contextlib.ExitStack() as ends, contextlib.suppress(TorchxPulumiError, ValueError):
         app, earlier = _prepared(context, request, plan, session, lookup, progress)
         if earlier is not _Earlier.ABSENT:
@@ -121,7 +123,7 @@ def begin_launch(
 
 def abandon_launch(context: AdapterContext, begun: BegunLaunch) -> None:
     """Remove what `begin_launch` began. What cannot be removed now is put right by the next call on the app."""
-    progress = _progress(begun.request.config or {})
+    progress = _progress(begun.request.config or {}, lambda: None)
     with begun.ends:
         try:
             context.driver().abandon(begun.registration)
@@ -154,7 +156,7 @@ def launch_app(
         lookup: Returns what finds an earlier launch again, and puts it right. Called if there is one.
         build_images: Builds and pushes what the request needs, and returns image reference to digest.
         delete: Deletes an app by its id.
-        meanwhile: Called in a thread while the engine works.
+        meanwhile: Called while the engine creates the job object.
         begun: What `begin_launch` has begun for the same request. None: nothing.
 
     Raises:
@@ -166,10 +168,10 @@ def launch_app(
         JobFailedError: It was launched, and did not reach the state of `wait_for`.
     """
     config = request.config or {}
-    progress = _progress(config)
+    progress = _progress(config, meanwhile)
     if begun is not None:
         with begun.ends:
-            entry = _launch(context, begun.registration, progress, begun.lease, meanwhile)
+            entry = _launch(context, begun.registration, progress, begun.lease)
     else:
         app, earlier = _prepared(context, request, plan, session, lookup, progress)
         if earlier is _Earlier.KEPT:
@@ -178,13 +180,20 @@ def launch_app(
         if earlier is _Earlier.REPLACED:
             delete(app.app_entry.app_id)
         with _claimed(context, with_image_digests(app, digests)) as (app, lease):
-            entry = _launch(context, app, progress, lease, meanwhile)
+            entry = _launch(context, app, progress, lease)
     _wait(context, entry, config, progress)
     return entry.app_id
 
 
-def _progress(config: Mapping[str, Any]) -> ProgressCallback:
-    return logger.debug if config.get("quiet") else logger.info
+def _progress(config: Mapping[str, Any], meanwhile: Callable[[], None]) -> ProgressCallback:
+    """Return what takes lines of progress, of which the first one says that the engine works and this process waits."""
+    tell, waits = logger.debug if config.get("quiet") else logger.info, iter([meanwhile])
+
+    def take(line: str) -> None:
+        tell("%s", line)
+        next(waits, lambda: None)()
+
+    return take
 
 
 def _prepared(
@@ -315,15 +324,9 @@ def _decide(
     )
 
 
-def _launch(
-    context: AdapterContext,
-    app: Registration,
-    progress: ProgressCallback,
-    lease: Lease,
-    meanwhile: Callable[[], None],
-) -> RunEntry:
+def _launch(context: AdapterContext, app: Registration, progress: ProgressCallback, lease: Lease) -> RunEntry:
     with _given_up_after(context, app, progress, lease):
-        uid = context.driver().launch(app, progress, check=lease.check, meanwhile=meanwhile)
+        uid = context.driver().launch(app, progress, check=lease.check)
     done = lease.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=uid or now.uid))
     return done or app.app_entry
 

@@ -185,7 +185,12 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
             # The engine starts while the API server validates the request.
             self._begun = begin_launch(
-                self._context, request, request.plan, session=self.session_name, lookup=lambda: self._lookup
+                self._context,
+                request,
+                request.plan,
+                session=self.session_name,
+                lookup=lambda: self._lookup,
+                meanwhile=self._load_describe,
             )
         try:
             if config.get("validate_spec"):

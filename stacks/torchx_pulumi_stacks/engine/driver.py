@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,6 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.runs.driver import Recorded, Still, Written
 from torchx_pulumi.runs.registration import Registration, plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
@@ -80,26 +78,14 @@ class AutomationDriver:
             stack.abandon()
             stack.remove()
 
-    def launch(
-        self,
-        app: Registration,
-        progress: ProgressCallback,
-        *,
-        check: CheckOwner = unowned,
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> str | None:
+    def launch(self, app: Registration, progress: ProgressCallback, *, check: CheckOwner = unowned) -> str | None:
         entry = app.app_entry
         if entry.place not in self._begun:
             self.begin(app, progress, check=check)
         stack = self._begun.pop(entry.place)
-
-        def request() -> RegistrationPlan:
-            # The engine needs 0.3 s to ask for the program: longer than this and Pulumi's modules take.
-            threading.Thread(target=meanwhile, name="torchx-pulumi-meanwhile").start()
-            return stack.work_dir.write_request(plan_registration(app))
-
         with self._changing(entry), self._undoing(stack):
-            return stack.up(request)
+            # The engine needs 0.3 s to ask for the program: longer than this and Pulumi's modules take.
+            return stack.up(lambda: stack.work_dir.write_request(plan_registration(app)))
 
     def recover(
         self, entry: RunEntry, progress: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False

@@ -154,8 +154,8 @@ def test_b9_the_second_of_two_recoveries_sees_the_first_as_owner(
 def test_a_launch_that_lost_its_app_stops_and_touches_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, index = world.driver.launch, RunIndex()
 
-    def interrupted(order: Any, tell: Any, *, check: Any, meanwhile: Any) -> Any:
-        launched = launch(order, tell, check=check, meanwhile=meanwhile)
+    def interrupted(order: Any, tell: Any, *, check: Any) -> Any:
+        launched = launch(order, tell, check=check)
         found = index.get(order.entry)
         assert found is not None
         assert claim(index, found) is not None  # while this process was asleep
