@@ -1,4 +1,4 @@
-"""Processes of benchmarks: one that answers requests, and the most memory that each process has had."""
+"""Processes of benchmarks: one that answers requests, and the memory and CPU time that each process has used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Worker:
             [sys.executable, "-m", module, *words],
             env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1],
         )  # fmt: skip
-        self.memory = Memory(self._process.pid)
+        self.memory = Usage(self._process.pid)
 
     def ask(self, what: str, **how: Any) -> dict[str, Any]:
         """Send a request and return the answer."""
@@ -91,13 +91,15 @@ def end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-class Memory:
-    """The most resident memory that a process and its descendants have had, by program; in MB (10^6)."""
+class Usage:
+    """What a process and its descendants have used, by program: the most resident memory, in MB (10^6), and CPU time."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._stopped = threading.Event()
         self.most_mb: dict[str, float] = {}
+        self._cpu_s: dict[tuple[str, int], float] = {}
+        """Name and id of each process to its CPU seconds."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -112,6 +114,16 @@ class Memory:
                 most = next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
                 program = program_of(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
                 self.most_mb[program] = max(most, self.most_mb.get(program, 0.0))
+                # After the name, which may have spaces.
+                ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+                self._cpu_s[program, pid] = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+    def cpu_s(self) -> dict[str, float]:
+        """Return the CPU seconds of each program, those after the last look left out."""
+        found = dict.fromkeys((program for program, _ in self._cpu_s), 0.0)
+        for (program, _), seconds in self._cpu_s.items():
+            found[program] += seconds
+        return found
 
     def stop(self) -> None:
         """Look no more."""

@@ -1,4 +1,4 @@
-"""Jobs of 1 to 10,000 replicas next to TorchX's own scheduler, and 30 jobs in a program next to 30 custom resources.
+"""Jobs of 1 to 10,000 replicas next to TorchX's own scheduler.
 
 All run on one local cluster (one is started where none runs), in turns; figures are medians. Each launch is that of a
 fresh process, into a queue without capacity, so that no pods take the machine's time: `launch` is the dry run and
@@ -34,7 +34,6 @@ from bench._cluster import (
 )
 from bench._commands import measure_commands
 from bench._installed import kubernetes_provider
-from bench._programs import Measured, measure_programs
 from bench._workers import Worker, worker_env
 
 SIZES = tuple(int(size) for size in os.environ.get("TORCHX_PULUMI_BENCH_REPLICAS", "1,100,1000").split(","))
@@ -49,7 +48,6 @@ START_S = 900.0
 PODS_S = 900.0
 """Longest wait until the pods of a deleted job are gone."""
 ROUNDS = 3
-JOBS = 30
 TORCHX = "TorchX"
 READER = "reader"
 READS = {"status": "status", "again": "status", "list": "list", "log": "log"}
@@ -66,8 +64,6 @@ WANTED = {
     "largest launch, in s": 10.0,
     "largest status, in s": 3.0,
     "largest status, in MB": 300.0,
-    "jobs of a program to resources": 2.0,
-    "jobs of a program to resources, no change": 2.0,
     "torchx run to TorchX": 1.4,
 }
 
@@ -92,14 +88,12 @@ def main() -> int:
                 for way in WAYS:
                     scale.launch(replicas, way, queue, number)
         scale.launch(MANY, "auto", queue, 0)
-        programs = measure_programs(env, folder / "programs", namespace, queue, JOBS, ROUNDS)
         for replicas in SIZES:
             for layout in WAYS[1:]:
                 scale.read(replicas, layout)
         with more_fake_nodes(cluster.kubeconfig, MANY):
             scale.read(MANY, "auto")
     print_table(scale)
-    print_programs(programs)
     print(f"scale: took {time.monotonic() - began:.0f} s")
     largest, chosen = max(SIZES), scale.chosen[max(SIZES)]
     found = {
@@ -110,8 +104,6 @@ def main() -> int:
         "largest launch, in s": scale.median(MANY, "auto", "launch"),
         "largest status, in s": scale.median(MANY, "auto", "status"),
         "largest status, in MB": scale.memory(MANY, "auto", READER) or float("nan"),
-        "jobs of a program to resources": programs["ours"].up_s / programs["plain"].up_s,
-        "jobs of a program to resources, no change": programs["ours"].again_s / programs["plain"].again_s,
         "torchx run to TorchX": commands["run"],
     }
     for name, value in found.items():
@@ -245,11 +237,3 @@ def cell(value: float, ratio: float) -> str:
     if value != value:
         return f"{'-':>15}"
     return f"{f'{value:.2f}' if ratio in (1.0,) or ratio != ratio else f'{value:.2f} ({ratio:.2f})':>15}"
-
-
-def print_programs(programs: Mapping[str, Measured]) -> None:
-    """Print the figures of both programs."""
-    for way, found in programs.items():
-        memory = ", ".join(f"{name} {found.most_mb[name]:.0f} MB" for name in PROGRAMS if name in found.most_mb)
-        took = f"pulumi up {found.up_s:.1f} s, without a change {found.again_s:.1f} s"
-        print(f"scale: {JOBS} jobs in one program, {way}: {took}; {memory}")
