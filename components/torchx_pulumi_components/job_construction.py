@@ -21,6 +21,7 @@ from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.launch_options import WaitFor
 from torchx_pulumi.model.object_fields import at
+from torchx_pulumi.model.registration_plan import RECORD
 from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.schedulers import variant_of
@@ -49,7 +50,7 @@ from torchx_pulumi_components.guard import (
 from torchx_pulumi_components.input_resolution import Leaves, copied
 from torchx_pulumi_components.launch import Launch, LaunchPlanner
 from torchx_pulumi_components.notes import entry_of, record_of
-from torchx_pulumi_components.outputs import role_outputs, run_outputs, stored_outputs
+from torchx_pulumi_components.outputs import JobObject, role_outputs, run_outputs, stored_outputs
 from torchx_pulumi_components.places import Marks, marks_of, secret_problems, unknown_paths
 from torchx_pulumi_components.program_jobs import JobRefusedError, current_deferral, program_jobs
 from torchx_pulumi_components.pulumi_runtime import behind_barrier
@@ -60,7 +61,6 @@ from torchx_pulumi_components.resources import (
     are_made,
     create_provider,
     dependencies,
-    noted_outputs,
     provider_inputs,
     register_notes,
     register_objects,
@@ -328,16 +328,19 @@ class Construction:
         archive = None if "log_archive" in self.leaves.secret_arguments else self.args.settings.log_archive
         if "log_archive" in self.args.unknown:
             archive = at(state.app or {}, "log_options", "log_archive")
-        # The object of a run that is over is registered in previews only, and its outputs are not used.
-        job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
         current = await self._wait(launch, objects, cluster)
+        are_whole = await are_made(begun, objects, launch.run.attempt)
+        # The object of a run that is over is registered in previews only, and its outputs are not used.
+        is_over = launch.decision.action is Action.DONE_AND_GONE
+        job_object = None if is_over else await JobObject.read(objects[0])
         self.outputs = outputs = marks.of_fields(run_outputs(current, job_object, self.leaves, state, self.now))
         self.noted.set_result(None)
         noted, entry = {"roles": [], **stored_outputs(state)}, state.app
-        if await are_made(begun, objects, launch.run.attempt):
+        if are_whole:
             uid = None if job_object is None else job_object.uid
             record = record_of(launch.run, launch, marks, state, uid)
-            noted = marks.of_fields(noted_outputs(outputs, role_outputs(current, job_object), record, objects))
+            roles = role_outputs(current, job_object)
+            noted = marks.of_fields({"roles": list(roles.values()), **outputs, RECORD: record})
             entry = None if state.app is None else entry_of(state.app, launch, marks, outputs, archive)
         await telling
         with behind_barrier(self.component):

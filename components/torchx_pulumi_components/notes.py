@@ -17,7 +17,7 @@ from torchx_pulumi_components.stack_state import StackState, is_marked
 
 
 def record_of(
-    run: RunRecord, launch: Launch, marks: Marks, state: StackState, uid: pulumi.Output[str | None] | None = None
+    run: RunRecord, launch: Launch, marks: Marks, state: StackState, uid: pulumi.Input[str | None] = None
 ) -> dict[str, Any]:
     """Return a record as it is registered.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -25,8 +26,25 @@ from torchx_pulumi_components.resources import KubernetesObject
 from torchx_pulumi_components.stack_state import StackState, as_inputs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobObject:
+    """What the outputs of a component take from the registered job object."""
+
+    name: pulumi.Input[str]
+    uid: pulumi.Input[str | None]
+    status: pulumi.Input[Mapping[str, Any] | None]
+
+    @classmethod
+    async def read(cls, resource: KubernetesObject) -> JobObject:
+        """Wait for the object. In `up` all is known; Outputs of a preview would make Outputs of all that has them."""
+        if pulumi.runtime.is_dry_run() or not await resource.metadata.is_known():
+            return cls(name=resource.name, uid=resource.uid, status=pulumi.Output.unsecret(resource.status))
+        metadata = await resource.metadata.future() or {}
+        return cls(name=metadata["name"], uid=metadata.get("uid"), status=await resource.status.future())
+
+
 def run_outputs(
-    launch: Launch, job_object: KubernetesObject | None, leaves: Leaves, state: StackState, now: datetime
+    launch: Launch, job_object: JobObject | None, leaves: Leaves, state: StackState, now: datetime
 ) -> dict[str, Any]:
     """Return the outputs of a component, those with stand-ins for unknown values included.
 
@@ -61,20 +79,20 @@ def stored_outputs(state: StackState) -> dict[str, Any]:
     return {name: as_inputs(value) for name, value in state.outputs.items()}
 
 
-def role_outputs(launch: Launch, job_object: KubernetesObject | None) -> dict[str, dict[str, Any]]:
+def role_outputs(launch: Launch, job_object: JobObject | None) -> dict[str, dict[str, Any]]:
     """Return role name in object names -> outputs of the role; arguments as `run_outputs`."""
     plan = launch.plan
     job_name, uid = _name_and_uid(launch, job_object)
     uids = {pod["metadata"]["name"]: pod["metadata"].get("uid") for pod in launch.observed.pods or ()}
     found = {}
     for role in plan.roles:
-        groups = pulumi.Output.from_input(_pod_groups(plan, [role], job_name, uid)).apply(pod_group_objects)
+        groups = _applied(_pod_groups(plan, [role], job_name, uid), pod_group_objects)
         found[role.dns_name] = {**planned_role(plan, role, uids), "pod_groups": groups}
     return found
 
 
 def _name_and_uid(
-    launch: Launch, job_object: KubernetesObject | None
+    launch: Launch, job_object: JobObject | None
 ) -> tuple[pulumi.Input[str], pulumi.Input[str] | None]:
     """Return name and uid of the job object: plain if they are known, else Outputs."""
     name: pulumi.Input[str] = launch.plan.job_name
@@ -83,17 +101,17 @@ def _name_and_uid(
         if launch.launching and launch.undecided:
             name = job_object.name
         if uid is None:
-            uid = job_object.uid.apply(lambda known: known or "")
+            uid = _applied(job_object.uid, lambda known: known or "")
     return name, uid
 
 
-def _observed(launch: Launch, job_object: KubernetesObject | None, leaves: Leaves, now: datetime) -> Any:
+def _observed(launch: Launch, job_object: JobObject | None, leaves: Leaves, now: datetime) -> Any:
     hidden = leaves.hidden
     if launch.look is not None:
         return hidden({**(launch.judged or {}), "source": "record" if launch.observed.at is None else "live"})
     if job_object is None:
         return None
-    return pulumi.Output.unsecret(job_object.status.apply(lambda status: hidden(_created_status(launch, status, now))))
+    return _applied(job_object.status, lambda status: hidden(_created_status(launch, status, now)))
 
 
 def _created_status(launch: Launch, status: Mapping[str, Any] | None, now: datetime) -> Mapping[str, Any] | None:
@@ -118,3 +136,8 @@ def _pod_groups(
     return pulumi.Output.all(job_name, used_uid).apply(
         lambda known: variant.pod_groups(plan, roles, str(known[1] or ""))
     )
+
+
+def _applied(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Return the result of a function of a value, in an Output if the value is one."""
+    return value.apply(function) if isinstance(value, pulumi.Output) else function(value)

@@ -7,13 +7,12 @@ same stack, with a component of the same name, finds the run and keeps it.
 from __future__ import annotations
 
 import pulumi
-from torchx_pulumi.model.registration_plan import UID, RegistrationPlan, replace_uid
+from torchx_pulumi.model.registration_plan import RECORD, UID, RegistrationPlan, replace_uid
 from torchx_pulumi.schedulers.registry import component_type
 
 from torchx_pulumi_components.resources import (
     ChildOptions,
     create_provider,
-    noted_outputs,
     provider_inputs,
     register_notes,
     register_objects,
@@ -38,7 +37,9 @@ class PrerenderedTrainingJob(pulumi.ComponentResource):
             return uid.apply(lambda known: text.replace(UID, known))
 
         outputs, roles = replace_uid(run.outputs, with_uid), replace_uid(run.roles, with_uid)
-        outputs = noted_outputs(outputs, roles, {**run.record, "uid": uid}, objects)
+        # Known once all objects are created, and with it the record.
+        hash_ = pulumi.Output.all(run.record["hash"], *(item.urn for item in objects)).apply(lambda known: known[0])
+        outputs |= {"roles": list(roles.values()), RECORD: {**run.record, "uid": uid, "hash": hash_}}
         register_notes(self, run.name, objects, outputs=outputs, entry={**run.entry, "uid": uid})
 
 

@@ -39,6 +39,10 @@ class KubernetesObject(pulumi.CustomResource):
         """Metadata as the API server has it."""
         return pulumi.get(self, "metadata")  # type: ignore[no-any-return]  # untyped in the SDK
 
+    async def read_uid(self) -> str | None:
+        """Return the uid once the object is created. None: the engine did not create it."""
+        return ((await self.metadata.future()) or {}).get("uid")
+
     @property
     def uid(self) -> pulumi.Output[str | None]:
         """Uid of the object, not secret even if its metadata is. Unknown in a preview.
@@ -150,10 +154,10 @@ def register_objects(
     children = replace(children, depends_on=[*children.depends_on, noted])
     first, *companions = objects.items()
     job_object = KubernetesObject(*first, children.of_job_object(component, first[0]))
+    made = [job_object]
     # The other objects take their names through the job object: the engine then deletes them before the job object, and
     # all of the last run before it creates anything of the next one.
-    created = pulumi.Output.unsecret(job_object.metadata.apply(lambda _: before_companions()))
-    made = [job_object]
+    created = pulumi.Output.unsecret(job_object.metadata.apply(lambda _: before_companions())) if companions else None
     for resource, manifest in companions:
         metadata = manifest["metadata"]
         # The name may be unknown itself.
@@ -180,8 +184,8 @@ async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], at
     if pulumi.runtime.is_dry_run():
         return True
     # For an intent that was left out, the engine returns the last one.
-    noted = await pulumi.Output.unsecret(intent.input).future()
-    uids = [await item.uid.future() for item in objects]
+    noted = await intent.input.future()
+    uids = [await item.read_uid() for item in objects]
     return all(uids) and isinstance(noted, Mapping) and noted.get("attempt") == attempt
 
 
@@ -211,17 +215,6 @@ def _stash(name: str, value: Mapping[str, Any], opts: pulumi.ResourceOptions) ->
     """Register a note, whose digests `pulumi preview --diff` does not list before the change that they come from."""
     opts.hide_diffs = ["input", "output"]
     return pulumi.Stash(name, opts=opts, input=dict(value))
-
-
-def noted_outputs(
-    outputs: Mapping[str, Any],
-    roles: Mapping[str, Mapping[str, Any]],
-    record: Mapping[str, Any],
-    objects: Sequence[KubernetesObject],
-) -> dict[str, Any]:
-    """Return the outputs of a component with its roles and with the record of its run, known once all objects are."""
-    hash_ = pulumi.Output.all(record["hash"], *(item.urn for item in objects)).apply(lambda known: known[0])
-    return {"roles": list(roles.values()), **outputs, RECORD: {**record, "hash": hash_}}
 
 
 def with_annotations(annotations: Any, more: Mapping[str, Any]) -> Any:

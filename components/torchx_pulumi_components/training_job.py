@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -36,6 +37,19 @@ class TrainingJob(CheckedCall):
     observed: pulumi.Output[Observed]
     requested: pulumi.Output[UserRequest | None]
     _construction: Construction
+
+    def __init_subclass__(cls) -> None:
+        """Make an output when a program reads it for the first time: most programs read few of those of a job."""
+        super().__init_subclass__()
+        for name, _, _ in COMPONENT_OUTPUTS:
+
+            def output(job: TrainingJob, name: str = name) -> pulumi.Output[Any]:
+                made = job._construction
+                return output_after(job, made.noted, lambda: made.outputs.get(name))
+
+            found = cached_property(output)
+            found.__set_name__(cls, name)
+            setattr(cls, name, found)
 
     @classmethod
     def from_app(
@@ -86,7 +100,7 @@ class TrainingJob(CheckedCall):
         return self._construction
 
     def _construct(self, name: str, args: Mapping[str, Any], app: Any, opts: pulumi.ResourceOptions | None) -> None:
-        """Begin to decide about the job and to register what it takes. Outputs become attributes.
+        """Begin to decide about the job and to register what it takes.
 
         Args:
             name: Name of the component, which is not registered yet.
@@ -113,12 +127,6 @@ class TrainingJob(CheckedCall):
         super().__init__(made.token, name, {}, own, package_ref=made.allowed())
         Barrier(self, made.finished)
         self._construction = made
-        for output, _, _ in COMPONENT_OUTPUTS:
-
-            def value(name: str = output) -> Any:
-                return made.outputs.get(name)
-
-            setattr(self, output, output_after(self, made.noted, value))
         made.begin()
 
 
@@ -151,4 +159,15 @@ def output_after(
     known: asyncio.Future[bool] = asyncio.Future()
     known.set_result(True)
     begun = pulumi.Output({component}, wait(), known)
-    return begun.apply(lambda _: pulumi.Output.from_input(value()))
+    return begun.apply(lambda _: joined(value()))
+
+
+def joined(value: Any) -> Any:
+    """Return a value, as one Output if it has Outputs in it. `Output.from_input` makes an Output of each part."""
+    return pulumi.Output.from_input(value) if _has_outputs(value) else value
+
+
+def _has_outputs(value: Any) -> bool:
+    if isinstance(value, (Mapping, list, tuple)):
+        return any(map(_has_outputs, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, pulumi.Output)
