@@ -92,7 +92,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 class Usage:
-    """What a process and its descendants have used, by program: the most resident memory, in MB (10^6), and CPU time."""
+    """What a process and its descendants have used, by program: the most memory, in MB (10^6), and CPU time."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

@@ -164,9 +164,7 @@ def main() -> int:
     return verdict("programs", found, wanted)
 
 
-def measure_programs(
-    env: Mapping[str, str], folder: Path, namespace: str, queue: str, jobs: int
-) -> dict[str, Program]:
+def measure_programs(env: Mapping[str, str], folder: Path, namespace: str, queue: str, jobs: int) -> dict[str, Program]:
     """Run the programs in turns and print what they took."""
     from torchx.specs import AppDef, Resource, Role
     from torchx_pulumi import render

@@ -91,9 +91,7 @@ def role_outputs(launch: Launch, job_object: JobObject | None) -> dict[str, dict
     return found
 
 
-def _name_and_uid(
-    launch: Launch, job_object: JobObject | None
-) -> tuple[pulumi.Input[str], pulumi.Input[str] | None]:
+def _name_and_uid(launch: Launch, job_object: JobObject | None) -> tuple[pulumi.Input[str], pulumi.Input[str] | None]:
     """Return name and uid of the job object: plain if they are known, else Outputs."""
     name: pulumi.Input[str] = launch.plan.job_name
     uid: pulumi.Input[str] | None = launch.run.uid

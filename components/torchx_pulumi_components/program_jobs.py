@@ -168,9 +168,9 @@ class ProgramJobs:
     def shared_reads(self, cluster: PodReader | None) -> PodReader | None:
         """Return a reader that asks for each fact about a cluster itself once, for all jobs and threads.
 
-        Shared are its identity, the kinds that it serves, and objects without a namespace, for example queues. What
-        does not exist is read again by the next job: a program may create it meanwhile. Everything in a namespace, and
-        with it all objects of runs, is read whenever it is asked for. None: no cluster is read.
+        Shared are its identity, the kinds that it serves, objects without a namespace, for example queues, and lists of
+        the whole cluster, which say what else waits. What does not exist is read again by the next job: a program may
+        create it meanwhile. All objects of runs are read whenever they are asked for. None: no cluster is read.
         """
         if cluster is None:
             return None
@@ -179,6 +179,7 @@ class ProgramJobs:
                 cluster,
                 kept_s=math.inf,
                 is_fresh=lambda kind: kind is not None and kind.namespaced,
+                keeps_whole=True,
                 keeps_absence=False,
             )
         return self._shared[id(cluster)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
+from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.versions import provider_version
 
 STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")

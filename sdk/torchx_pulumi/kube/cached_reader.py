@@ -36,6 +36,7 @@ class CachedReader:
         *,
         kept_s: float,
         is_fresh: Callable[[Kind | None], bool] = lambda kind: kind is None,
+        keeps_whole: bool = False,
         keeps_absence: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -46,6 +47,7 @@ class CachedReader:
             kept_s: Seconds for which an answer is kept.
             is_fresh: Returns whether reads of a kind always ask the cluster. None as the kind stands for the cluster as
                 a whole: its identity, and the kinds that it serves.
+            keeps_whole: Lists of all objects of a kind in the cluster are kept in any case.
             keeps_absence: It is kept as well that something does not exist.
             monotonic: Returns the seconds of a clock that does not jump.
         """
@@ -53,6 +55,7 @@ class CachedReader:
         """The cluster itself."""
         self._kept_s = kept_s
         self._is_fresh = is_fresh
+        self._keeps_whole = keeps_whole
         self._keeps_absence = keeps_absence
         self._monotonic = monotonic
         self._guard = threading.Lock()
@@ -72,6 +75,8 @@ class CachedReader:
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
         key = ("list", kind, namespace, tuple(sorted((selector or {}).items(), key=str)))
+        if self._keeps_whole and namespace is None and not selector:
+            return self._keep(key, lambda: self._listed(kind, namespace, selector))
         return self._kept(kind, key, lambda: self._listed(kind, namespace, selector))
 
     def _listed(self, kind: Kind, namespace: str | None, selector: Selector | None) -> Manifests:
@@ -97,8 +102,10 @@ class CachedReader:
 
     def _kept(self, kind: Kind | None, key: Any, read: Callable[[], T]) -> T:
         """Return the kept answer to a read of a kind, or read it."""
-        if self._is_fresh(kind):
-            return read()
+        return read() if self._is_fresh(kind) else self._keep(key, read)
+
+    def _keep(self, key: Any, read: Callable[[], T]) -> T:
+        """Return the kept answer, or read and keep it."""
         with self._guard:
             now = self._monotonic()
             known: _Answer | None = self._answers.get(key)

@@ -25,11 +25,11 @@ def in_thread(call: Callable[[], Any]) -> Future[Any]:
     return outcome
 
 
-def run_concurrently(*calls: Callable[[], Any]) -> Sequence[Any]:
+def run_concurrently(*calls: Callable[[], Any] | None) -> Sequence[Any]:
     """Run calls at the same time and return their results in order.
 
     Args:
-        calls: Reads that may wait for the network.
+        calls: Reads that may wait for the network. None: the result is None.
 
     Raises:
         Exception: The error of the first call, in order, that failed. All calls have ended by then.
@@ -37,6 +37,6 @@ def run_concurrently(*calls: Callable[[], Any]) -> Sequence[Any]:
     >>> run_concurrently(lambda: 1, lambda: 2)
     [1, 2]
     """
-    outcomes = [in_thread(call) for call in calls]
-    wait(outcomes)
-    return [outcome.result() for outcome in outcomes]
+    outcomes = [call and in_thread(call) for call in calls]
+    wait(filter(None, outcomes))
+    return [outcome and outcome.result() for outcome in outcomes]

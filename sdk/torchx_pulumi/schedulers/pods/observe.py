@@ -85,9 +85,9 @@ def if_allowed(
         return None
 
 
-def read_if(wanted: bool, read: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a read, or one that returns None without a request."""
-    return read if wanted else (lambda: None)
+def read_if(wanted: bool, read: Callable[[], Any]) -> Callable[[], Any] | None:
+    """Return a read for `run_concurrently`, if it is wanted."""
+    return read if wanted else None
 
 
 def list_nodes(cluster: PodReader) -> list[Manifest] | None:
