@@ -22,7 +22,8 @@ from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.registry import component_type
 
 from torchx_pulumi_components.pulumi_runtime import call_engine, once_per_program
-from torchx_pulumi_components.stack_state import PROVIDER, STASH, StackState, plain, read_outputs, unmarked
+from torchx_pulumi_components.resources import STASH
+from torchx_pulumi_components.stack_state import PROVIDER, StackState, plain, read_outputs, unmarked
 
 CLUSTER_IDENTIFIER = "clusterIdentifier"
 """Setting of a provider that decides alone whether it replaces itself, once the state has it."""
@@ -203,6 +204,8 @@ def _stack_runs() -> Mapping[str, RunRecord]:
 def scheduler_of(urn: str) -> str | None:
     """Return the scheduler of a component by its URN. None: it is no training job."""
     token = urn.split("::")[-2].rpartition("$")[2]
+    if not token.startswith("torchx:index:"):
+        return None
     components = (name for name in scheduler_names() if find_backend(name).component_module)
     return next((name for name in components if component_type(name) == token), None)
 

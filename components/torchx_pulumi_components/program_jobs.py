@@ -21,7 +21,6 @@ from typing import TypeVar
 import pulumi
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.cached_reader import CachedReader
-from torchx_pulumi.logs.archive_marks import find_no_writer
 
 from torchx_pulumi_components.guard import registered
 from torchx_pulumi_components.pulumi_runtime import (
@@ -119,6 +118,8 @@ class ProgramJobs:
         key = (url, namespace, secret)
         with self._archives_guard:
             if key not in self._archives:
+                from torchx_pulumi.logs.archive_marks import find_no_writer  # what reads logs, too
+
                 self._archives[key] = find_no_writer(url, namespace, now, secret=secret)
             return self._archives[key]
 

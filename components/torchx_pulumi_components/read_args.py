@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx_pulumi.images import with_digests_apart
 from torchx_pulumi.inputs.appdef import installed_torchx_version
-from torchx_pulumi.logs.archives import check_archive_url
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.launch_options import ProgramOptions, WaitFor
@@ -77,7 +75,10 @@ def read_args(
         found = [problem for problem in check_job_rules(spec) if problem.rule not in backend.tolerated]
         rules = in_words_of_args([*found, *backend.check_options(options)])
         raise invalid_job(name, [*unread, *uncovered(rules, unread)])
-    spec = with_digests_apart(spec)
+    if any("@" in role.image for role in spec.roles):
+        from torchx_pulumi.images import with_digests_apart  # what builds images, too
+
+        spec = with_digests_apart(spec)
     left_open = frozenset(option for option in backend.discovered if option not in given)
     return ParsedArgs(spec=spec, options=options, settings=settings, left_open=left_open, unknown=unknown)
 
@@ -92,6 +93,8 @@ def _setting_problems(options: Any, settings: ProgramOptions, unknown: Set[str])
         if seconds is not None and seconds < 1:
             yield Problem(name, f"must be at least 1 second, found {seconds}")
     if settings.log_archive is not None and "log_archive" not in unknown:
+        from torchx_pulumi.logs.archives import check_archive_url  # what reads logs, too
+
         yield from check_archive_url(settings.log_archive, "log_archive")
     if getattr(options, "suspend", False) and settings.wait_for is not WaitFor.CREATED:
         yield Problem("wait_for", "must be created, or unset, with suspend: a suspended job comes no further")

@@ -16,6 +16,8 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.versions import provider_version
 
+STASH = "pulumi:index:Stash"
+
 STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")
 """Fields that a kept Pod or Service keeps. Not the name, which is an Output of the job object."""
 
@@ -23,15 +25,29 @@ SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 """A gang may wait for hours in its queue: the deployment does not wait for its pods."""
 
 
+# The classes of children have no constructors of their own: the SDK would then send a trace of the calls in here with
+# each, which the engine keeps, a fifth of the state of a job.
+
+
+class Note(pulumi.CustomResource):
+    """A `pulumi.Stash`."""
+
+    @property
+    @pulumi.getter
+    def input(self) -> pulumi.Output[Any]:
+        """What was registered last."""
+        return pulumi.get(self, "input")  # type: ignore[no-any-return]  # untyped in the SDK
+
+
 class KubernetesObject(pulumi.CustomResource):
     """One object of any kind. Unlike the Kubernetes SDK's class for custom resources it has a `status`."""
 
-    def __init__(self, name: str, manifest: Manifest, opts: pulumi.ResourceOptions) -> None:
+    @classmethod
+    def register(cls, name: str, manifest: Manifest, opts: pulumi.ResourceOptions) -> KubernetesObject:
+        """Register an object."""
         # Outputs are resolved only for names that are among the properties, hence the empty status.
         props = {**{key: manifest[key] for key in ("apiVersion", "kind", "metadata", "spec")}, "status": None}
-        own = pulumi.ResourceOptions(version=provider_version())
-        token = type_token(manifest["apiVersion"], manifest["kind"])
-        super().__init__(token, name, props, pulumi.ResourceOptions.merge(own, opts))
+        return cls(type_token(manifest["apiVersion"], manifest["kind"]), name, props, opts)
 
     @property
     @pulumi.getter
@@ -116,6 +132,7 @@ class ChildOptions:
             parent=parent,
             depends_on=list(self.depends_on),
             provider=self.provider,
+            version=provider_version(),
             ignore_changes=[*kept_fields, *self.ignore_changes] or None,
             custom_timeouts=self.custom_timeouts,
             delete_before_replace=True,
@@ -134,7 +151,7 @@ def register_objects(
     children: ChildOptions,
     *,
     before_companions: Callable[[], Awaitable[None] | None] = lambda: None,
-) -> tuple[pulumi.Stash, list[KubernetesObject]]:
+) -> tuple[Note, list[KubernetesObject]]:
     """Register the intent of a run and its objects, below its component.
 
     Args:
@@ -153,7 +170,7 @@ def register_objects(
         return noted, []
     children = replace(children, depends_on=[*children.depends_on, noted])
     first, *companions = objects.items()
-    job_object = KubernetesObject(*first, children.of_job_object(component, first[0]))
+    job_object = KubernetesObject.register(*first, children.of_job_object(component, first[0]))
     made = [job_object]
     # The other objects take their names through the job object: the engine then deletes them before the job object, and
     # all of the last run before it creates anything of the next one.
@@ -164,11 +181,11 @@ def register_objects(
         given = pulumi.Output.all(metadata["name"], created).apply(lambda known: known[0])
         annotations = with_annotations(metadata.get("annotations") or {}, SKIP_AWAIT)
         named = {**manifest, "metadata": {**metadata, "name": given, "annotations": annotations}}
-        made.append(KubernetesObject(resource, named, children.of_companion(component, resource)))
+        made.append(KubernetesObject.register(resource, named, children.of_companion(component, resource)))
     return noted, made
 
 
-async def are_made(intent: pulumi.Stash, objects: Sequence[KubernetesObject], attempt: int) -> bool:
+async def are_made(intent: Note, objects: Sequence[KubernetesObject], attempt: int) -> bool:
     """Wait for a run's objects and return whether the engine registered all of them as asked.
 
     It leaves resources out that `--target` does not name, and goes on after an error with `--continue-on-error`. The
@@ -211,10 +228,10 @@ def register_notes(
     component.register_outputs(dict(outputs))
 
 
-def _stash(name: str, value: Mapping[str, Any], opts: pulumi.ResourceOptions) -> pulumi.Stash:
+def _stash(name: str, value: Mapping[str, Any], opts: pulumi.ResourceOptions) -> Note:
     """Register a note, whose digests `pulumi preview --diff` does not list before the change that they come from."""
     opts.hide_diffs = ["input", "output"]
-    return pulumi.Stash(name, opts=opts, input=dict(value))
+    return Note(STASH, name, {"input": dict(value), "output": None}, opts)
 
 
 def with_annotations(annotations: Any, more: Mapping[str, Any]) -> Any:

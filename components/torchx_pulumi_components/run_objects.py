@@ -13,7 +13,6 @@ from typing import Any
 
 import psutil
 import pulumi
-import yaml
 from torchx_pulumi.apps.variants import variant_of_run
 from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
@@ -142,6 +141,8 @@ def refreshes_first() -> bool:
 
 def _project_refreshes() -> bool:
     """Return whether the project file says `options: {refresh: always}`."""
+    import yaml
+
     # A program runs in the folder of its project, or below it. Older language hosts do not name that folder.
     for folder in (Path.cwd(), *Path.cwd().parents):
         for file in ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json"):

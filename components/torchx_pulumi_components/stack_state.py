@@ -20,10 +20,9 @@ from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
 from torchx_pulumi.model.run_record import RunRecord, read_record
 
 from torchx_pulumi_components.pulumi_runtime import alias_urns, call_engine, former_urns, once_per_program
-from torchx_pulumi_components.resources import type_token
+from torchx_pulumi_components.resources import STASH, type_token
 
 STACK = "pulumi:pulumi:Stack"
-STASH = "pulumi:index:Stash"
 PROVIDER = "pulumi:providers:kubernetes"
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"

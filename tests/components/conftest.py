@@ -16,7 +16,7 @@ from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 from torchx_pulumi_components import run_objects, waiting
 from torchx_pulumi_components.plugin import TorchxProvider, provider
-from torchx_pulumi_components.stack_state import STASH
+from torchx_pulumi_components.resources import STASH
 
 
 def _as_created(metadata: dict[str, Any], name: str) -> dict[str, Any]:

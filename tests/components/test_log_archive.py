@@ -8,9 +8,10 @@ from typing import Any
 
 import pulumi
 import pytest
+from torchx_pulumi.logs import archive_marks
 from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi.testing import cluster_for_tests
-from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob, program_jobs, stack_outputs
+from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob, stack_outputs
 from torchx_pulumi_fleet.archive import open_archive
 
 from tests.components.test_stack_outputs import launched, make
@@ -124,7 +125,7 @@ def test_the_warning_shows_no_part_of_a_secret_archive(
 
 def test_an_archive_is_read_once_for_all_jobs_of_a_program(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[str, str]] = []
-    monkeypatch.setattr(program_jobs, "find_no_writer", lambda url, namespace, *_, **__: read.append((url, namespace)))
+    monkeypatch.setattr(archive_marks, "find_no_writer", lambda url, namespace, *_, **__: read.append((url, namespace)))
 
     def program() -> None:
         for number in range(5):

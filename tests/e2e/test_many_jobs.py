@@ -200,7 +200,7 @@ def test_thirty_jobs_cost_little_more_than_thirty_objects(
     again = make_project("again")
     after_s = created_in(again, MANY.format(jobs=JOBS, args=repr(args(again))), 1 + 3 * JOBS)
     jobs_s = min(before_s, after_s)
-    # `make bench ONLY=programs` prints the ratio of a quiet machine (docs/decisions/0023); one after the other it was 8.
+    # `make bench ONLY=programs` has the ratio of a quiet machine (docs/decisions/0023); one after the other it was 8.
     assert jobs_s <= 4 * plain_s, (
         f"{before_s:.1f} s and {after_s:.1f} s for {JOBS} jobs, {plain_s:.1f} s for {JOBS} objects"
     )

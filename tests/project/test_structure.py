@@ -90,7 +90,7 @@ def test_one_module_reads_exit_codes() -> None:
 # Two functions of one module register the objects and the notes of a run, for components and for apps that `torchx run`
 # launches.
 
-REGISTRATIONS = {"Stash", "KubernetesObject", "CustomResource", "ProviderResource", "register_outputs"}
+REGISTRATIONS = {"Stash", "Note", "KubernetesObject", "CustomResource", "ProviderResource", "register_outputs"}
 REGISTRATION_MODULE = "components/torchx_pulumi_components/resources.py"
 IMAGE_MODULE = "components/torchx_pulumi_components/patched_image.py"
 """Registers an image, and no run."""

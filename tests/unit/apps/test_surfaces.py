@@ -45,7 +45,8 @@ from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.launch import LaunchPlanner
 from torchx_pulumi_components.read_args import read_args
-from torchx_pulumi_components.stack_state import STASH, StackState
+from torchx_pulumi_components.resources import STASH
+from torchx_pulumi_components.stack_state import StackState
 from torchx_pulumi_fleet import read_fleet
 from torchx_pulumi_fleet.tracker.live_fleet import LiveFleet
 from torchx_pulumi_fleet.views.columns import ShownApp, detail
