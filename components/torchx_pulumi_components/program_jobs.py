@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pulumi
 from torchx_pulumi.kube import PodReader
@@ -31,7 +31,6 @@ from torchx_pulumi_components.pulumi_runtime import (
     once_per_program,
     registrations_ended,
     wait_at_end,
-    wait_for,
 )
 from torchx_pulumi_components.stack_state import last_exports
 
@@ -86,6 +85,19 @@ def failures_deferred() -> Iterator[list[str]]:
         _deferral.reset(token)
     for job in deferral.jobs:
         wait_for(job)
+
+
+def wait_for(awaitable: Awaitable[object]) -> None:
+    """Wait for something asynchronous in a program's own code, not in a task. Its error is raised."""
+    task = asyncio.ensure_future(awaitable)
+
+    async def ended() -> Any:
+        await asyncio.wait([task])
+        return pulumi.output.UNKNOWN
+
+    # An invoke waits for its arguments, and asks the engine nothing if one is unknown.
+    pulumi.runtime.invoke("torchx:index:wait", {"for": pulumi.Output.from_input(ended())})
+    task.result()
 
 
 class ProgramJobs:

@@ -92,11 +92,6 @@ def config_keys() -> set[str]:
     return {*_private("config", "CONFIG").get(), *pulumi.runtime.get_config_env()}
 
 
-def wait_for(awaitable: Awaitable[object]) -> None:
-    """Wait for something asynchronous in a program's own code, as Pulumi's own invokes do. Not in a task."""
-    _private("sync_await", "_sync_await")(awaitable)
-
-
 # Resources.
 
 

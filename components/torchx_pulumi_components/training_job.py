@@ -18,7 +18,8 @@ from typing_extensions import Self
 from torchx_pulumi_components.constructor_call import CheckedCall
 from torchx_pulumi_components.input_resolution import copied
 from torchx_pulumi_components.job_construction import Construction
-from torchx_pulumi_components.pulumi_runtime import Barrier, wait_for
+from torchx_pulumi_components.program_jobs import wait_for
+from torchx_pulumi_components.pulumi_runtime import Barrier
 from torchx_pulumi_components.stack_state import read_outputs
 
 

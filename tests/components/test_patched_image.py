@@ -10,13 +10,13 @@ from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime.sync_await import _sync_await
 from torchx_pulumi.images import Builder, ImagePlan, plan_patch
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi_components import VolcanoTrainingJob
 from torchx_pulumi_components import images as component_images
 from torchx_pulumi_components import patched_image as module
 from torchx_pulumi_components.patched_image import TOKEN, PatchedImage
-from torchx_pulumi_components.pulumi_runtime import wait_for
 
 from tests.components.test_volcano_training_job import JOB, args
 
@@ -177,7 +177,7 @@ def test_a_mistake_is_one_message_without_traceback(
     def program() -> Any:
         result = plugin.construct("image", TOKEN, {**given, **changed})
         with pytest.raises(pulumi.InputPropertiesError) as caught:
-            wait_for(result.urn)
+            _sync_await(result.urn)
         return caught
 
     told = []

@@ -12,9 +12,9 @@ import jsonschema
 import pulumi
 import pytest
 from pulumi.provider.experimental.analyzer import PropertyDefinition
+from pulumi.runtime.sync_await import _sync_await
 from torchx_pulumi_components import package_schema
 from torchx_pulumi_components.plugin import provider, schema
-from torchx_pulumi_components.pulumi_runtime import wait_for
 
 from tools.outputs_page import outputs_page
 
@@ -125,7 +125,7 @@ def test_a_mistake_is_told_with_all_problems_and_no_traceback(engine: Any, plugi
     def program() -> Any:
         result = plugin.construct("train", "torchx:index:VolcanoTrainingJob", inputs)
         with pytest.raises(pulumi.InputPropertiesError) as caught:
-            wait_for(result.urn)
+            _sync_await(result.urn)
         return caught
 
     told = []

@@ -41,7 +41,6 @@ PIECES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "pulumi.runtime.stack.Stack": ("eb7bf9c1292b8468",),
         "pulumi.runtime.stack.run_pulumi_func": ("fb3aa4434f6baa81",),
         "pulumi.runtime.stack.wait_for_rpcs": ("f4eadaf422f41194", "833cb0c78cb2ee52"),
-        "pulumi.runtime.sync_await._sync_await": ("7bf37d4b5e95e9d8",),
     }
 )
 """Each piece to the digests that it has in `RELEASES`, the oldest first. tests/e2e/test_pulumi_versions.py makes the

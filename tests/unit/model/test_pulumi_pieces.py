@@ -113,14 +113,14 @@ def test_a_release_that_lacks_a_member_of_a_piece_is_refused(sdk: Path, piece: s
 
 @pytest.mark.parametrize("kind", ["without", "damaged", "elsewhere", "no text"])
 def test_a_piece_whose_source_cannot_be_read_is_named_in_the_warning(sdk: Path, kind: str) -> None:
-    path = sdk / "runtime/sync_await.py"
+    path = sdk / "runtime/rpc_manager.py"
     if kind == "without":
         path.unlink()
     elif kind == "elsewhere":
-        path.write_text("from .another import _sync_await\n", encoding="utf-8")
+        path.write_text("from .another import RPCManager\n", encoding="utf-8")
     else:
-        path.write_bytes(b"def _sync_await(:\n" if kind == "damaged" else b"\xff\xfe\x00")
-    said = "the source cannot be read of pulumi.runtime.sync_await._sync_await"
+        path.write_bytes(b"class RPCManager(:\n" if kind == "damaged" else b"\xff\xfe\x00")
+    said = "the source cannot be read of pulumi.runtime.rpc_manager.RPCManager"
     assert examine_sdk("3.999.0") == SdkCheck(warning=f"{UNTESTED}; of what jobs in a program need, {said}")
 
 
