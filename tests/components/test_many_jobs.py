@@ -8,6 +8,7 @@ from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime.mocks import MockMonitor
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.testing import FakeCluster, cluster_for_tests
 from torchx_pulumi_components import VolcanoTrainingJob
@@ -182,6 +183,53 @@ def test_what_does_not_exist_is_read_again_and_so_is_what_runs_are_made_of() -> 
     assert seen.asked.count("Queue nosuch") == 2
     assert seen.asked.count("Queue default") == 1
     assert seen.asked.count("Pod a") == 2
+
+
+def test_jobs_share_what_they_list_of_the_whole_cluster_and_nothing_of_a_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed: list[tuple[str | None, Any]] = []
+
+    def listing(kind: Kind, namespace: str | None, selector: Any = None) -> list[Any]:
+        listed.append((namespace, selector))
+        return [{"kind": kind.kind}]
+
+    seen = FakeCluster([NAMESPACE, queue()])
+    monkeypatch.setattr(seen, "list", listing)
+    shared = ProgramJobs().shared_reads(seen)
+    assert shared is not None
+    groups = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
+    for _ in range(2):
+        assert shared.list(groups, None) == [{"kind": "PodGroup"}]
+        shared.list(groups, None, {"a": "b"})
+        shared.list(groups, "default")
+    assert listed == [(None, None), (None, {"a": "b"}), ("default", None), (None, {"a": "b"}), ("default", None)]
+
+
+def test_children_of_a_job_send_no_trace_of_calls_to_the_state(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, int] = {}
+    register = MockMonitor.RegisterResource
+
+    def noted(monitor: Any, request: Any) -> Any:
+        sent[request.name] = len(request.stackTrace.frames)
+        return register(monitor, request)
+
+    monkeypatch.setattr(MockMonitor, "RegisterResource", noted)
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("one", args()))
+        assert {name for name, frames in sent.items() if not frames} >= {"one-intent", "one"}
+
+
+def test_an_output_of_a_job_is_made_once(engine: Any) -> None:
+    def program() -> None:
+        job = VolcanoTrainingJob("one", args())
+        assert "app_id" not in vars(job)
+        assert job.app_id is job.app_id
+        job.app_id.apply(told.append)
+
+    told: list[str] = []
+    engine.run(program)
+    assert told == [f"default:{engine.mocks.one(JOB).inputs['metadata']['name']}"]
 
 
 def test_a_list_or_options_that_a_program_changes_later_are_taken_as_they_were(engine: Any) -> None:

@@ -17,6 +17,7 @@ def test_they_run_at_the_same_time_and_answer_in_their_order() -> None:
 
     assert run_concurrently(lambda: call("a"), lambda: call("b"), lambda: call("c")) == ["a", "b", "c"]
     assert run_concurrently() == []
+    assert run_concurrently(None, lambda: "a", None) == [None, "a", None]
 
 
 def test_the_first_error_is_raised_when_all_have_ended() -> None:
