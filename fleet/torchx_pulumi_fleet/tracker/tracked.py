@@ -30,6 +30,9 @@ GONE = "its checkpoint no longer exists; it was removed a moment ago"
 SHARED_LENGTH = 64
 """Length of the longest text that is stored once for several apps, in characters."""
 
+NOTHING: Mapping[str, Any] = {}
+"""In an entry, what is left out."""
+
 
 @dataclass(slots=True)
 class _Stack:
@@ -330,15 +333,16 @@ def _stack_of(text: str, place: StackRef) -> _Stack:
 
 
 def _kept(app: App) -> App:
-    """Return an app as it is kept: its entry without AppDef, pods and what is declared, its secret values null."""
+    """Return an app as it is kept: its entry without AppDef, pods, options and declaration, its secret values null."""
     output, own, entry, cluster = _compact(app.output), app.answer.observed, app.entry, app.cluster
     if cluster is not None:
         cluster = replace(cluster, **_shared_texts(cluster))
     if entry is not None:
         place = app.place if entry.place == app.place else entry.place
         there = cluster if entry.cluster_identity is app.cluster else entry.cluster_identity
-        kept: dict[str, Any] = {"app": {}, "pods": {}, "declared": {}, "place": place, "cluster_identity": there}
-        entry = replace(entry, **_shared_texts(entry), **kept)
+        kept: dict[str, Any] = {"place": place, "cluster_identity": there, "log_options": _compact(entry.log_options)}
+        left_out: dict[str, Any] = dict.fromkeys(("app", "pods", "declared", "options"), NOTHING)
+        entry = replace(entry, **_shared_texts(entry), **kept, **left_out)
     # The output mostly has the same observation.
     observed = output["observed"] if own is app.output["observed"] else _compact(own)
     answer = replace(app.answer, observed=observed or {})
