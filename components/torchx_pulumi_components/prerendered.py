@@ -6,6 +6,8 @@ same stack, with a component of the same name, finds the run and keeps it.
 
 from __future__ import annotations
 
+import json
+
 import pulumi
 from torchx_pulumi.model.registration_plan import RECORD, UID, RegistrationPlan, replace_uid
 from torchx_pulumi.schedulers.registry import component_type
@@ -18,6 +20,9 @@ from torchx_pulumi_components.resources import (
     register_objects,
 )
 
+LARGE_SPEC = 50_000
+"""Characters of a spec, as JSON, above which it goes to the engine beside the SDK. A replica has some 1,200."""
+
 
 class PrerenderedTrainingJob(pulumi.ComponentResource):
     """The run of an app, for any scheduler."""
@@ -28,9 +33,14 @@ class PrerenderedTrainingJob(pulumi.ComponentResource):
         provider = create_provider(self, run.name, provider_inputs(run.kubeconfig, run.kube_context))
         # As with a fixed `job_name`: another run of that name replaces the object.
         children = ChildOptions(provider=provider, replacement_trigger=str(run.record["hash"]))
-        _, objects = register_objects(
-            self, run.name, run.intent, dict(zip(run.names, run.objects, strict=True)), children
-        )
+        manifests = dict(zip(run.names, run.objects, strict=True))
+        job_object = manifests[run.names[0]]
+        if len(json.dumps(job_object["spec"])) > LARGE_SPEC:
+            from torchx_pulumi_components.pulumi_runtime import pass_beside  # takes longer than it saves for small ones
+
+            if pass_beside(run.names[0], "spec", job_object["spec"]):
+                manifests[run.names[0]] = {**job_object, "spec": {}}
+        _, objects = register_objects(self, run.name, run.intent, manifests, children)
         uid = objects[0].uid.apply(lambda known: str(known or ""))
 
         def with_uid(text: str) -> pulumi.Output[str]:

@@ -25,6 +25,7 @@ from torchx_pulumi.runs.registration import Registration, plan_registration
 from torchx_pulumi.testing import cluster_for_tests
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
+from torchx_pulumi_components import prerendered
 from torchx_pulumi_components.prerendered import register_app
 
 from tests.fakes import KNOWN, FakeCluster, FakeDriver
@@ -103,6 +104,8 @@ class Handover:
 
 @pytest.fixture
 def handover(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handover:
+    # Every spec goes beside the SDK; in recordings none does.
+    monkeypatch.setattr(prerendered, "LARGE_SPEC", 0)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)

@@ -12,6 +12,7 @@ import pulumi
 import pytest
 from torchx_pulumi.model import pulumi_pieces
 from torchx_pulumi_components import VolcanoTrainingJob, pulumi_runtime
+from torchx_pulumi_components.resources import KubernetesObject
 
 from tests.components.test_volcano_training_job import args
 
@@ -93,3 +94,32 @@ def test_a_name_that_the_sdk_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delattr("pulumi.runtime.mocks.MockMonitor")
     with pytest.raises(pulumi.RunError, match=r"lacks pulumi\.runtime\.mocks\.MockMonitor.*install it again"):
         pulumi_runtime.is_mocked()
+
+
+VALUE = {"tasks": [{"name": "trainer-0", "replicas": 1, "share": 0.5, "wait": False, "ports": []}], "policies": {}}
+
+
+def registered(engine: Any, *, beside: bool) -> tuple[dict[str, Any], str]:
+    """Register an object; return what the engine is given, and the uid that the program reads from its answer."""
+
+    def program() -> KubernetesObject:
+        spec = {} if beside and pulumi_runtime.pass_beside("train", "spec", VALUE) else VALUE
+        manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train-1"}, "spec": spec}
+        return KubernetesObject.register("train", manifest, pulumi.ResourceOptions())
+
+    made = engine.run(program)
+    uid: str = engine.loop.run_until_complete(made.uid.future())
+    return engine.mocks.one("kubernetes:batch/v1:Job").inputs, uid
+
+
+def test_a_property_beside_the_sdk_is_given_to_the_engine_as_through_it(engine: Any) -> None:
+    assert registered(engine, beside=True) == registered(engine, beside=False)
+
+
+def test_of_an_untested_release_nothing_goes_beside_the_sdk(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, _ = registered(engine, beside=False)
+    installed("3.999.0", tmp_path, monkeypatch)
+    assert not pulumi_runtime.pass_beside("train", "spec", VALUE)
+    assert registered(engine, beside=True)[0] == inputs

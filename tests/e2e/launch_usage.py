@@ -73,7 +73,7 @@ def _tree(process: psutil.Process) -> list[int]:
 
 
 def engines_of(folder: Path) -> list[int]:
-    """Return the engines whose event log is below a folder."""
+    """Return the engines that work below a folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         pid = int(path.parent.name)
@@ -81,9 +81,10 @@ def engines_of(folder: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
             # A process that an engine is about to start has the words of the engine for a moment.
             leads = os.getsid(pid) == pid
+            place = path.with_name("cwd").readlink()
         except OSError:
             continue
-        if leads and b"--event-log" in words and str(folder).encode() in words[words.index(b"--event-log") + 1]:
+        if leads and b"--json" in words and place.is_relative_to(folder):
             found.append(pid)
     return found
 

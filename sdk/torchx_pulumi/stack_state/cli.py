@@ -194,8 +194,6 @@ def engine_environment(entry: RunEntry, key: str) -> dict[str, str]:
     env = {
         **_query_environment(entry.place.backend),
         "PULUMI_BACKEND_URL": engine_url(backend_url(entry.place.backend)),
-        # Without it, only commands of the Automation API accept --event-log.
-        "PULUMI_DEBUG_COMMANDS": "true",
         # The state of one app is small and is not edited; each backup is one more file to write.
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
         PLACE_VARIABLE: key,

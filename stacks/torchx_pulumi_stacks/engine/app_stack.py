@@ -166,7 +166,7 @@ class AppStack:
             ended, notes = self._retried_up(request)
         self.check()
         if ended.code != 0:
-            raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
+            raise notes.error(self.entry.app_id, "launched", ended.stderr, code=ended.code)
         self.work_dir.clear()
         job = request().names[0]
         return next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == job), None)
@@ -223,7 +223,7 @@ class AppStack:
                 return
             # Another user may delete the same app at the same time; the engine then fails in many ways.
             if ended.code != 0 and not NO_STACK.search(ended.stderr) and self.read() is not None:
-                raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
+                raise notes.error(self.entry.app_id, "deleted", ended.stderr, code=ended.code)
             self.check()
             if ended.code != 0:
                 # The notes below say that its lock, if it left one, is ours.
@@ -396,7 +396,7 @@ class AppStack:
         """
         ended = run()
         for pause_s in LOCK_RETRY_PAUSES_S:
-            if ended.code == 0 or LOCKED not in f"{ended.stdout}\n{ended.stderr}":
+            if ended.code == 0 or LOCKED not in ended.stderr:
                 break
             if self._files is None and all(map(self.work_dir.locks.is_dead, read_locked_message(ended.stderr))):
                 # No process removes them.

@@ -39,10 +39,9 @@ ORPHAN_WAIT_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CliResult:
-    """Exit code and output of a run of the CLI."""
+    """Exit code and messages of a run of the CLI."""
 
     code: int
-    stdout: str
     stderr: str
 
 
@@ -77,13 +76,12 @@ class RunningCli:
         """
         self._ended: CliResult | None = None
         self._ends = contextlib.ExitStack()
-        self._out = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
         self._err = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
         asked = [cli, "--non-interactive", "--color", "never", *words]
-        log = folder / f"events-{os.urandom(4).hex()}.jsonl"
+        out = folder / f"out-{os.urandom(4).hex()}"
         if notes is not None:
-            log.touch()
-            asked += ["--event-log", str(log)]
+            # Unlike with --event-log, the CLI then keeps no event with its copies of all properties.
+            asked.append("--json")
         umask = shared_umask(backend_folder(env.get("PULUMI_BACKEND_URL", "")))
         try:
             self._note: Path | None = None if locks is None else locks.note()
@@ -92,7 +90,7 @@ class RunningCli:
                 cwd=folder,
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
-                stdout=self._out,
+                stdout=self._ends.enter_context(out.open("ab")),
                 stderr=self._err,
                 start_new_session=True,
                 umask=-1 if umask is None else umask,
@@ -106,7 +104,7 @@ class RunningCli:
         try:
             if locks is not None and self._note is not None:
                 locks.note(self._process.pid, replaces=self._note)
-            self._ends.enter_context(_tailed(log, notes))
+            self._ends.enter_context(_tailed(out, notes))
             self._ends.enter_context(_renewing(check, self._process.pid))
             self._ends.callback(on_end)
         except BaseException:
@@ -124,7 +122,7 @@ class RunningCli:
         if self._ended is None:
             try:
                 _wait(self._process)
-                self._ended = CliResult(code=self._process.returncode, stdout=_text(self._out), stderr=_text(self._err))
+                self._ended = CliResult(code=self._process.returncode, stderr=_text(self._err))
                 if self._note is not None and self._ended.code == 0:
                     # A failed process may have left its lock.
                     remove_file(self._note)

@@ -130,12 +130,12 @@ def test_an_engine_is_noted_while_it_runs_and_forgotten_where_it_ended_well(lock
         "    text = [p.read_text() for p in folder.glob('*.json')]\n"
         "    if text and not json.loads(text[0])['starts']:\n"
         "        break\n"
-        "print(text[0])\n"
+        "print(text[0], file=sys.stderr)\n"
         "sys.exit(3 if 'fail' in sys.argv else 0)\n"
     )
     cli = fake_cli(tmp_path, script)
     ended = RunningCli(cli, ["up"], tmp_path, dict(os.environ), locks=locks).wait()
-    assert json.loads(ended.stdout)["starts"] is False
+    assert json.loads(ended.stderr)["starts"] is False
     assert locks.notes() == []
     assert RunningCli(cli, ["fail"], tmp_path, dict(os.environ), locks=locks).wait().code == 3
     assert len(locks.notes()) == 1  # an engine that fails may leave its lock
