@@ -186,7 +186,7 @@ def launch_app(
 
 
 def _progress(config: Mapping[str, Any], meanwhile: Callable[[], None]) -> ProgressCallback:
-    """Return what takes lines of progress, of which the first one says that the engine works and this process waits."""
+    """Return the receiver of progress. The first line comes from an engine that works while this process waits."""
     tell, waits = logger.debug if config.get("quiet") else logger.info, iter([meanwhile])
 
     def take(line: str) -> None:
