@@ -67,7 +67,7 @@ def venv(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     uv, made = Path(sys.executable).with_name("uv"), folder / "venv"
     # With pip, which the language host of Pulumi asks.
     run(uv, "venv", "--seed", "--python", sys.executable, made)
-    for what in (["-r", folder / "pins.txt"], ["--no-deps", "-e", ROOT]):
+    for what in (["-r", folder / "pins.txt"], ["--no-deps", "-e", ROOT, "-e", ROOT / "fleet"]):
         run(uv, "pip", "install", *what, VIRTUAL_ENV=str(made))
     found = run(made / "bin" / "python", "-c", "import importlib.metadata as m; print(m.version('pulumi'))")
     assert read_version(found) == version
