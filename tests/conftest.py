@@ -43,6 +43,7 @@ collect_ignore = [path for group in os.environ.get("TORCHX_PULUMI_LEFT_OUT", "")
 
 LONGEST = (
     "mcad",
+    "kueue",
     "test_volcano_training_job.py",
     "test_handover.py",
     "test_demo.py",
@@ -68,17 +69,18 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups when its own turn comes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together, on one worker, the real tests of a file, of a contract, and of MCAD.
+    """Keep together, on one worker, the real tests of a file, of a contract, of MCAD, and of Kueue.
 
     A contract's fixtures make definitions that are the whole cluster's. One job can block MCAD's line for all others.
+    Those of Kueue share a cluster of their own.
     """
     ranks: dict[str, int] = {}
     for item in items:
         if item.get_closest_marker("e2e"):
             file = item.path.parent if "contract" in item.path.parts else item.path
-            group = "mcad" if item.get_closest_marker("mcad") else file.relative_to(TESTS).as_posix()
-            item.add_marker(pytest.mark.xdist_group(group))
-            name = "mcad" if group == "mcad" else file.name
+            marked = next((name for name in ("mcad", "kueue") if item.get_closest_marker(name)), None)
+            item.add_marker(pytest.mark.xdist_group(marked or file.relative_to(TESTS).as_posix()))
+            name = marked or file.name
             ranks[item.nodeid] = LONGEST.index(name) if name in LONGEST else len(LONGEST)
     items.sort(key=lambda item: ranks.get(item.nodeid, len(LONGEST)))
 

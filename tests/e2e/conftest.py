@@ -16,6 +16,7 @@ from tests.e2e.project import Project, end_sessions, eventually
 
 if TYPE_CHECKING:
     from tests.e2e.fleet.controller_world import World
+    from tools.local_cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,6 +26,16 @@ def nothing_left_running() -> Iterator[None]:
     """After a test and its cleaning up, end the hosts of commands that it killed."""
     yield
     end_sessions()
+
+
+@pytest.fixture(scope="session")
+def kueue_cluster() -> Iterator[Cluster]:
+    """A cluster with the AppWrapper operator under Kueue, which all tests of Kueue share."""
+    from tools.local_cluster import Cluster
+
+    found = Cluster.up(f"kueue-{os.getpid()}", features=("appwrapper", "kueue"))
+    yield found
+    found.down()
 
 
 @pytest.fixture

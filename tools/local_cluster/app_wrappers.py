@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Final
 
 from tools.local_cluster.api import Api
+from tools.local_cluster.certificates import Credentials
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.probes import http_ok
 from tools.local_cluster.settings import Settings
 from tools.local_cluster.startup import Component, Step, Unit
+from tools.local_cluster.webhooks import read_webhooks, refuses, register
 
-OPERATOR_NAMESPACE: Final = "kube-system"
-OPERATOR_CONFIG: Final = "appwrapper-operator-config"
-"""ConfigMap that the operator reads at its start."""
+_APP_WRAPPERS: Final = "/apis/workload.codeflare.dev/v1beta2/namespaces/default/appwrappers"
+_PROBE: Final = {
+    "apiVersion": "workload.codeflare.dev/v1beta2",
+    "kind": "AppWrapper",
+    "metadata": {"name": "probe"},
+    "spec": {"components": []},
+}
+"""An AppWrapper that only the operator's webhook refuses."""
 
 
 def mcad(layout: Layout, settings: Settings) -> Iterator[Unit]:
@@ -38,43 +44,28 @@ def mcad(layout: Layout, settings: Settings) -> Iterator[Unit]:
 
 
 def app_wrapper_operator(layout: Layout, settings: Settings) -> Iterator[Unit]:
-    """Yield the AppWrapper operator, if the cluster has it.
-
-    Its webhooks are left out: they listen on a port that cannot be chosen.
-    """
+    """Yield the AppWrapper operator and its webhooks, if the cluster has it."""
     if "appwrapper" not in settings.features:
         return
-    api, port = Api.of(layout, settings), settings.ports["appwrapper-health"]
-    yield Step(
-        name="appwrapper-configuration",
-        run=lambda: api.create(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps", _operator_config(port)),
-        needs=("namespaces",),
-    )
+    api, made = Api.of(layout, settings), Credentials.of(layout)
+    health, port = settings.ports["appwrapper-health"], settings.ports["appwrapper-webhook"]
+    webhooks = read_webhooks(settings.share("appwrapper") / "manifests.yaml", "appwrapper-")
     yield Component(
         name="appwrapper-operator",
         command=(
             settings.program("appwrapper", "appwrapper-operator"),
             f"--kubeconfig={layout.kubeconfig}",
-            f"--config={OPERATOR_CONFIG}",
+            f"--health-address=127.0.0.1:{health}",
+            f"--webhook-port={port}",
+            f"--tls-cert-file={made.certificate}",
+            f"--tls-private-key-file={made.key}",
         ),
-        ready=lambda: http_ok(f"http://127.0.0.1:{port}/healthz"),
-        needs=("custom-resources", "appwrapper-configuration"),
-        environment={"NAMESPACE": OPERATOR_NAMESPACE},
+        ready=lambda: http_ok(f"http://127.0.0.1:{health}/readyz"),
+        needs=("custom-resources",),
     )
-
-
-def _operator_config(port: int) -> dict[str, object]:
-    content = {
-        "controllerManager": {
-            "health": {"bindAddress": f"127.0.0.1:{port}"},
-            "metrics": {"bindAddress": "0"},
-            "leaderElection": False,
-        },
-        "webhooksEnabled": False,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": OPERATOR_CONFIG},
-        "data": {"config.yaml": json.dumps(content)},
-    }
+    yield Step(
+        name="appwrapper-webhooks",
+        run=lambda: register(layout, api, webhooks, f"https://127.0.0.1:{port}"),
+        until=lambda: refuses(api, _APP_WRAPPERS, _PROBE, "vappwrapper.kb.io", "no podspecs"),
+        needs=("appwrapper-operator", "namespaces"),
+    )

@@ -52,7 +52,7 @@ class Cluster:
             real_node: have a node that really runs containers, where the machine allows it.
             kwok_nodes: how many fake nodes to have.
             images: short names of images that its registry is to hold.
-            features: what to have beside plain Kubernetes: `volcano`, `mcad` or `appwrapper`.
+            features: what to have beside plain Kubernetes: names of `features.FEATURES`.
             progress: where to tell what is going on; stderr by default.
 
         Raises:

@@ -12,6 +12,7 @@ from tools.local_cluster.default_scheduler import default_scheduler
 from tools.local_cluster.dns import dns
 from tools.local_cluster.fake_nodes import fake_nodes
 from tools.local_cluster.kubernetes_service import kubernetes_service
+from tools.local_cluster.kueue import kueue
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.real_node import real_node
 from tools.local_cluster.registry import registry
@@ -26,6 +27,7 @@ FAMILIES: Final[tuple[Callable[[Layout, Settings], Iterable[Unit]], ...]] = (
     default_scheduler,
     mcad,
     app_wrapper_operator,
+    kueue,
     fake_nodes,
     registry,
     real_node,

@@ -16,6 +16,8 @@ FEATURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "mcad": ("mcad",),
         # AppWrappers v1beta2, whose definition has the name of MCAD's.
         "appwrapper": ("appwrapper",),
+        # Quota for AppWrappers v1beta2, JobSets, Jobs and pods.
+        "kueue": ("kueue",),
         # Gangs of the pods of AppWrappers: a default scheduler with one plugin more than Kubernetes has.
         "coscheduling": ("scheduler-plugins",),
     }

@@ -8,6 +8,7 @@ Their files are open to other users, as containers without root rights need it; 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -29,6 +30,7 @@ done
 umask 022
 exec "$@"
 """
+_REPLACE: Final = 'mount --bind "$0" /etc && exec "$@"'
 _JOIN: Final = 'umask 022; exec nsenter --mount="/proc/$(cat "$0")/ns/mnt" "$@"'
 
 
@@ -53,6 +55,15 @@ def opening(layout: Layout, *command: str) -> tuple[str, ...]:
 def joining(layout: Layout, *command: str) -> tuple[str, ...]:
     """Return the command that runs `command` in the view that `opening` made."""
     return ("sh", "-c", _JOIN, str(_holder(layout)), *command)
+
+
+def replacing_etc(folder: Path, *command: str) -> tuple[str, ...]:
+    """Return the command that runs `command` in a view of its own, where `folder` is `/etc`; it stays the same process.
+
+    For a program that wants a file there which cannot be elsewhere. The machine's own `/etc` does not change.
+    """
+    user = () if os.geteuid() == 0 else ("--map-root-user",)
+    return ("unshare", *user, "--mount", "sh", "-c", _REPLACE, str(folder), *command)
 
 
 def remove_mount_points() -> None:

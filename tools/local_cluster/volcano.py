@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from tools.local_cluster.api import Api
 from tools.local_cluster.certificates import Credentials
-from tools.local_cluster.errors import ApiError, LocalClusterError
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.probes import http_ok, listens
 from tools.local_cluster.settings import Settings
 from tools.local_cluster.startup import Component, Step, Unit
+from tools.local_cluster.webhooks import read_webhooks, refuses, register
 
-_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1"
+_JOBS: Final = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 _PROBE: Final = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
     "kind": "Job",
@@ -44,25 +40,22 @@ def volcano(layout: Layout, settings: Settings) -> Iterator[Unit]:
     api = Api.of(layout, settings)
     share = settings.share("volcano")
     webhooks = read_webhooks(share / "volcano-development.yaml")
-    yield _webhook_registration(layout, settings, api, webhooks)
+    yield Step(
+        name="webhook-registration",
+        run=lambda: register(layout, api, webhooks, _webhook_address(settings)),
+        needs=("kube-apiserver",),
+    )
     yield _webhook_server(layout, settings, share, webhook_paths(webhooks))
     yield _controllers(layout, settings)
     yield _scheduler(layout, settings, share)
     yield Step(
         name="volcano-judges-jobs",
         run=lambda: None,
-        until=lambda: _default_queue_open(api) and _webhook_refuses(api),
+        until=lambda: (
+            _default_queue_open(api) and refuses(api, _JOBS, _PROBE, "validatejob.volcano.sh", "no-such-queue")
+        ),
         needs=("volcano-scheduler", "volcano-controllers", "volcano-admission"),
     )
-
-
-def read_webhooks(manifest: Path) -> list[dict[str, Any]]:
-    """Return the webhook configurations of Volcano's installation manifest, which is too long to be parsed whole."""
-    documents = re.split(r"^---\s*$", manifest.read_text("utf-8"), flags=re.MULTILINE)
-    found = [yaml.safe_load(text) for text in documents if "WebhookConfiguration" in text]
-    if not found:
-        raise LocalClusterError(f"{manifest}: no webhook configurations in it: build the part `volcano` again")
-    return found
 
 
 def webhook_paths(webhooks: list[dict[str, Any]]) -> list[str]:
@@ -70,31 +63,8 @@ def webhook_paths(webhooks: list[dict[str, Any]]) -> list[str]:
     return [hook["clientConfig"]["service"]["path"] for one in webhooks for hook in one["webhooks"]]
 
 
-def localised(webhooks: list[dict[str, Any]], address: str, authority: bytes) -> Iterator[dict[str, Any]]:
-    """Yield webhook configurations that name an address in place of a service."""
-    for one in webhooks:
-        hooks = []
-        for hook in one["webhooks"]:
-            client = {
-                "url": address + hook["clientConfig"]["service"]["path"],
-                "caBundle": base64.b64encode(authority).decode(),
-            }
-            hooks.append({**hook, "clientConfig": client})
-        yield {**one, "webhooks": hooks}
-
-
 def _webhook_address(settings: Settings) -> str:
     return f"https://127.0.0.1:{settings.ports['volcano-admission']}"
-
-
-def _webhook_registration(layout: Layout, settings: Settings, api: Api, webhooks: list[dict[str, Any]]) -> Step:
-    def register() -> None:
-        authority = Credentials.of(layout).ca.read_bytes()
-        for one in localised(webhooks, _webhook_address(settings), authority):
-            plural = one["kind"].lower() + "s"
-            api.create(f"{_WEBHOOKS}/{plural}", one)
-
-    return Step(name="webhook-registration", run=register, needs=("kube-apiserver",))
 
 
 def _webhook_server(layout: Layout, settings: Settings, share: Path, paths: list[str]) -> Component:
@@ -175,11 +145,3 @@ def _healthy(settings: Settings, name: str) -> bool:
 def _default_queue_open(api: Api) -> bool:
     queue = api.get("/apis/scheduling.volcano.sh/v1beta1/queues/default") or {}
     return bool(queue.get("status", {}).get("state") == "Open")
-
-
-def _webhook_refuses(api: Api) -> bool:
-    try:
-        api.request("POST", "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs?dryRun=All", _PROBE)
-    except ApiError as error:
-        return "validatejob.volcano.sh" in error.message and "no-such-queue" in error.message
-    return False

@@ -99,7 +99,8 @@ VERSIONS: Final[Mapping[str, PartVersions]] = MappingProxyType(
         "kubernetes": PartVersions(title="Kubernetes", tested="1.35.3", oldest=(1, 25)),
         "volcano": PartVersions(title="Volcano", tested="1.15.1", oldest=(1, 14)),
         "mcad": PartVersions(title="MCAD", tested="1.40.0", oldest=(1, 40)),
-        "appwrapper": PartVersions(title="AppWrapper operator", tested="1.2.0", oldest=(1, 2)),
+        "appwrapper": PartVersions(title="AppWrapper operator", tested="1.2.2", oldest=(1, 2)),
+        "kueue": PartVersions(title="Kueue", tested="0.19.2", oldest=(0, 19)),
         "scheduler-plugins": PartVersions(title="Scheduler plugins (coscheduling)", tested="0.34.7", oldest=(0, 34)),
         # What only tests and the demo use.
         "pulumi-language-python": PartVersions(title="Language host for Python", tested="3.79.0"),
