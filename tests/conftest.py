@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together, on one worker, the real tests of a file, of a contract, of MCAD, and of Kueue.
 
     A contract's fixtures make definitions that are the whole cluster's. One job can block MCAD's line for all others.
-    Those of Kueue share a cluster of their own.
+    Those of Kueue have a cluster of their own.
     """
     ranks: dict[str, int] = {}
     for item in items:

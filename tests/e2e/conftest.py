@@ -28,9 +28,9 @@ def nothing_left_running() -> Iterator[None]:
     end_sessions()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kueue_cluster() -> Iterator[Cluster]:
-    """A cluster with the AppWrapper operator under Kueue, which all tests of Kueue share."""
+    """A cluster with the AppWrapper operator under Kueue, which the tests of a file share; it ends with them."""
     from tools.local_cluster import Cluster
 
     found = Cluster.up(f"kueue-{os.getpid()}", features=("appwrapper", "kueue"))
