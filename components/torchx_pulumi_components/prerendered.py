@@ -21,7 +21,7 @@ from torchx_pulumi_components.resources import (
 )
 
 LARGE_SPEC = 50_000
-"""Characters of a spec, as JSON, above which it goes to the engine beside the SDK. A replica has some 1,200."""
+"""Characters of a spec, as JSON, above which it bypasses the SDK's conversion. A replica has about 1,200."""
 
 
 class PrerenderedTrainingJob(pulumi.ComponentResource):
@@ -36,9 +36,11 @@ class PrerenderedTrainingJob(pulumi.ComponentResource):
         manifests = dict(zip(run.names, run.objects, strict=True))
         job_object = manifests[run.names[0]]
         if len(json.dumps(job_object["spec"])) > LARGE_SPEC:
-            from torchx_pulumi_components.pulumi_runtime import pass_beside  # takes longer than it saves for small ones
+            from torchx_pulumi_components.pulumi_runtime import (
+                bypass_conversion,  # takes longer than it saves for small ones
+            )
 
-            if pass_beside(run.names[0], "spec", job_object["spec"]):
+            if bypass_conversion(run.names[0], "spec", job_object["spec"]):
                 manifests[run.names[0]] = {**job_object, "spec": {}}
         _, objects = register_objects(self, run.name, run.intent, manifests, children)
         uid = objects[0].uid.apply(lambda known: str(known or ""))

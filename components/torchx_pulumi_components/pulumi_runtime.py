@@ -167,10 +167,10 @@ def behind_barrier(component: pulumi.ComponentResource) -> Iterator[None]:
 # Large properties. The SDK converts each value on its way to the engine and back: 0.7 s for 1,000 tasks of a job.
 
 
-def pass_beside(resource: str, name: str, value: Mapping[str, Any]) -> bool:
-    """Let a property of a custom resource go to the engine beside the SDK, which is given an empty object for it.
+def bypass_conversion(resource: str, name: str, value: Mapping[str, Any]) -> bool:
+    """Send a property of a custom resource to the engine without the SDK's conversion.
 
-    The SDK then knows no other outputs of the resource than `metadata`.
+    The SDK is given an empty object for it, and knows no outputs of the resource except `metadata`.
 
     Args:
         resource: Name of the resource, which is registered later.
@@ -178,17 +178,17 @@ def pass_beside(resource: str, name: str, value: Mapping[str, Any]) -> bool:
         value: Its value, as plain JSON.
 
     Returns:
-        Whether it does. If not, because the release of the SDK was not tested, the resource needs the property itself.
+        Whether it is sent. False: the release of the SDK was not tested, and the resource needs the property itself.
     """
     if version("pulumi") not in RELEASES:
         return False
     settings, passed = _private("settings", "SETTINGS"), Struct()
     passed.update(value)
-    settings.monitor = _Beside(settings.monitor, resource, name, passed)
+    settings.monitor = _BypassingMonitor(settings.monitor, resource, name, passed)
     return True
 
 
-class _Beside:
+class _BypassingMonitor:
     """The engine, as a program calls it."""
 
     def __init__(self, engine: Any, resource: str, name: str, value: Struct) -> None:

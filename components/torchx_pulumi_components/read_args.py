@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torchx_pulumi.images import with_digests_apart
 from torchx_pulumi.inputs.appdef import installed_torchx_version
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec
@@ -75,10 +76,7 @@ def read_args(
         found = [problem for problem in check_job_rules(spec) if problem.rule not in backend.tolerated]
         rules = in_words_of_args([*found, *backend.check_options(options)])
         raise invalid_job(name, [*unread, *uncovered(rules, unread)])
-    if any("@" in role.image for role in spec.roles):
-        from torchx_pulumi.images import with_digests_apart  # what builds images, too
-
-        spec = with_digests_apart(spec)
+    spec = with_digests_apart(spec)
     left_open = frozenset(option for option in backend.discovered if option not in given)
     return ParsedArgs(spec=spec, options=options, settings=settings, left_open=left_open, unknown=unknown)
 

@@ -104,7 +104,7 @@ class Handover:
 
 @pytest.fixture
 def handover(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handover:
-    # Every spec goes beside the SDK; in recordings none does.
+    # Every spec bypasses the SDK's conversion; in recordings none does.
     monkeypatch.setattr(prerendered, "LARGE_SPEC", 0)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))

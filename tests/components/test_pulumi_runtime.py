@@ -99,11 +99,11 @@ def test_a_name_that_the_sdk_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 VALUE = {"tasks": [{"name": "trainer-0", "replicas": 1, "share": 0.5, "wait": False, "ports": []}], "policies": {}}
 
 
-def registered(engine: Any, *, beside: bool) -> tuple[dict[str, Any], str]:
+def registered(engine: Any, *, bypass: bool) -> tuple[dict[str, Any], str]:
     """Register an object; return what the engine is given, and the uid that the program reads from its answer."""
 
     def program() -> KubernetesObject:
-        spec = {} if beside and pulumi_runtime.pass_beside("train", "spec", VALUE) else VALUE
+        spec = {} if bypass and pulumi_runtime.bypass_conversion("train", "spec", VALUE) else VALUE
         manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train-1"}, "spec": spec}
         return KubernetesObject.register("train", manifest, pulumi.ResourceOptions())
 
@@ -113,13 +113,13 @@ def registered(engine: Any, *, beside: bool) -> tuple[dict[str, Any], str]:
 
 
 def test_a_property_beside_the_sdk_is_given_to_the_engine_as_through_it(engine: Any) -> None:
-    assert registered(engine, beside=True) == registered(engine, beside=False)
+    assert registered(engine, bypass=True) == registered(engine, bypass=False)
 
 
 def test_of_an_untested_release_nothing_goes_beside_the_sdk(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs, _ = registered(engine, beside=False)
+    inputs, _ = registered(engine, bypass=False)
     installed("3.999.0", tmp_path, monkeypatch)
-    assert not pulumi_runtime.pass_beside("train", "spec", VALUE)
-    assert registered(engine, beside=True)[0] == inputs
+    assert not pulumi_runtime.bypass_conversion("train", "spec", VALUE)
+    assert registered(engine, bypass=True)[0] == inputs

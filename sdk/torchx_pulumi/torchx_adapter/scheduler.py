@@ -143,9 +143,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def _pre_build_validate(self, app: Any, scheduler: str, cfg: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Refuse a wrong name, job or option before an image is built for it. TorchX 0.7.0 has no such step."""
-        # Only `Runner.dryrun` comes here, and then has the workspaces of the same roles built.
         from torchx_pulumi.torchx_adapter.dryrun import check_app
 
+        # Only `Runner.dryrun` comes here, and then has the workspaces of the same roles built.
         self._workspaces.expect_dry_run(app.roles)
         check_app(app, cfg, self._kind)
 

@@ -127,22 +127,7 @@ class AppStack:
         Raises:
             DeployError: The engine cannot be started.
         """
-        cli, env = find_cli(), self._env()
-        self._slot.acquire(preload)
-        with contextlib.ExitStack() as ends:
-            ends.enter_context(self._slot)
-            folder = ends.enter_context(self.work_dir.open())
-            self.check()
-            notes, relay = EngineNotes(self.progress), Relay()
-            ends.callback(relay.close)
-            words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.cli_name]
-            automation = {**env, "PULUMI_AUTOMATION_API": "true"}
-            locks, free = self.work_dir.locks, self._slot.release
-            running = RunningCli(cli, words, folder, automation, notes, locks, self.check, free)
-            ends.callback(running.interrupt)
-            # First: the engine does not end while it waits for the answer of its program.
-            ends.callback(relay.close)
-            self._started = _StartedUp(folder=folder, relay=relay, running=running, notes=notes, ends=ends.pop_all())
+        self._started = self._start_up()
 
     def abandon(self) -> None:
         """End the engine that `start` started, if `up` has not taken it."""
@@ -323,16 +308,30 @@ class AppStack:
         self.entry = reachable(self.entry, self._connect)
         check_before_change(self.entry, self.cluster())
 
+    def _start_up(self) -> _StartedUp:
+        cli, env = find_cli(), self._env()
+        self._slot.acquire(preload)
+        with contextlib.ExitStack() as ends:
+            ends.enter_context(self._slot)
+            folder = ends.enter_context(self.work_dir.open())
+            self.check()
+            notes, relay = EngineNotes(self.progress), Relay()
+            ends.callback(relay.close)
+            words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.cli_name]
+            automation = {**env, "PULUMI_AUTOMATION_API": "true"}
+            locks, free = self.work_dir.locks, self._slot.release
+            running = RunningCli(cli, words, folder, automation, notes, locks, self.check, free)
+            ends.callback(running.interrupt)
+            # First: the engine does not end while it waits for the answer of its program.
+            ends.callback(relay.close)
+            return _StartedUp(folder=folder, relay=relay, running=running, notes=notes, ends=ends.pop_all())
+
     def _retried_up(self, request: Callable[[], RegistrationPlan]) -> tuple[CliResult, EngineNotes]:
         """Let the engine register a run, and return its result and what it noted; again if it found a lock."""
         notes: list[EngineNotes] = []
 
         def up() -> CliResult:
-            if self._started is None:
-                self.start()
-            started, self._started = self._started, None
-            if started is None:
-                raise AssertionError("start() made no engine")
+            started, self._started = self._started or self._start_up(), None
             notes.append(started.notes)
             return self._up(started, request)
 
