@@ -50,6 +50,14 @@ class LoopbackServer(http.server.ThreadingHTTPServer):
             super().handle_error(*args)
 
 
+@contextlib.contextmanager
+def closed_port() -> Iterator[int]:
+    """Hold a port of loopback at which nobody listens: connections to it are refused, and no other test gets it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
+
+
 class Certificates:
     """An authority, a server's certificate for loopback, and as many clients as are asked for."""
 

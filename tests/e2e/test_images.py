@@ -10,7 +10,6 @@ import platform
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from tests.doc_blocks import commands
 from tests.e2e.docker_daemon import docker_environment, docker_host
 from tests.e2e.project import changes, eventually
 from tests.e2e.stack_project import StackProject
+from tests.loopback import closed_port
 from tools.local_docker import LocalDocker
 from tools.local_registry import PASSWORD, USER, LocalRegistry
 
@@ -264,9 +264,8 @@ def test_what_goes_wrong_is_said_and_leaves_no_tag(
         return str(caught.value)
 
     assert "does not have" in refused(base=f"{base}-absent")
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+    with closed_port() as port:
+        nobody = f"127.0.0.1:{port}"
         assert f"registry {nobody}: cannot be reached" in refused(repository=f"{nobody}/app")
     (workspace / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nRUN echo the reason; exit 7\nCOPY . .\n")
     text = refused()

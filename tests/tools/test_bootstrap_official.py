@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import io
 import platform
-import socket
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loopback import LoopbackServer
+from tests.loopback import LoopbackServer, closed_port
 from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.official import Https, NotReachable, OfficialReleases
 from tools.bootstrap.part import OfficialSource, Part
@@ -148,8 +147,5 @@ def test_what_a_real_server_does_not_have_is_not_reachable(server: str, tmp_path
 
 
 def test_a_closed_port_is_not_reachable() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(NotReachable, match="refused"):
+    with closed_port() as port, pytest.raises(NotReachable, match="refused"):
         Https().read(f"http://127.0.0.1:{port}/sums.txt")

@@ -155,11 +155,11 @@ def test_problems_of_the_page_are_said_with_the_others(
     assert "3 problems" in said
     for part in ("--listen: with --once there is nothing to serve", "needs --token-file FILE", "--context"):
         assert part in said
-    # The port is free again after a problem of something else.
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    # The port is free again after a problem of something else. Other tests listen at 127.0.0.1.
+    with socket.create_server(("127.0.0.7", 0)) as free:
         port = free.getsockname()[1]
-    assert main([*words, "--context", "there", "--listen", str(port)]) == 2
-    socket.create_server(("127.0.0.1", port)).close()
+    assert main([*words, "--context", "there", "--listen", f"127.0.0.7:{port}"]) == 2
+    socket.create_server(("127.0.0.7", port)).close()
 
 
 def test_lines_are_dropped_where_stderr_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

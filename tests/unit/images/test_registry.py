@@ -23,7 +23,7 @@ from torchx_pulumi.images.registry.authorization import Authorizations
 from torchx_pulumi.images.registry.request import RegistryAnswer, RegistryRequest
 from torchx_pulumi.model.errors import ImageError
 
-from tests.loopback import NAME, Certificates, http_proxy
+from tests.loopback import NAME, Certificates, closed_port, http_proxy
 from tests.unit.images.fake_registry import FakeRegistry
 
 DIGEST = "sha256:" + "d" * 64
@@ -153,14 +153,11 @@ def test_patience_ends_with_a_clear_error(
     assert waits == [0.5, 1, 2, 4]
 
 
-def test_a_registry_that_is_down_is_named(
-    ask: Callable[[str], str | None], registry: FakeRegistry, waits: list[float]
-) -> None:
-    registry.close()
-    with pytest.raises(
-        ImageError, match=rf"registry {registry.host}: cannot be reached \(Connection refused\)"
-    ) as caught:
-        ask("team/app:1")
+def test_a_registry_that_is_down_is_named(client: RegistryClient, waits: list[float]) -> None:
+    with closed_port() as port:
+        host = f"127.0.0.1:{port}"
+        with pytest.raises(ImageError, match=rf"registry {host}: cannot be reached \(Connection refused\)") as caught:
+            client.digest(parse_reference(f"{host}/team/app:1"))
     assert caught.value.retryable
     assert len(waits) == 4
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.control import CONTROL
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
-from tests.loopback import LoopbackServer
+from tests.loopback import LoopbackServer, closed_port
 
 pytest.importorskip("kubernetes")
 
@@ -91,9 +90,8 @@ def status(code: int, message: str, **more: Any) -> Answer:
 
 
 def test_an_unreachable_cluster_is_said_at_once_and_may_be_tried_again() -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        cluster = KubernetesCluster.connect(contents(held.getsockname()[1]))
+    with closed_port() as port:
+        cluster = KubernetesCluster.connect(contents(port))
         started = time.monotonic()
         with pytest.raises(ClusterError, match=r"'lab' cannot be reached: .*refused") as caught:
             cluster.get(kinds.POD, "default", "x")

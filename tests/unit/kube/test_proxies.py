@@ -13,7 +13,7 @@ from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.kube.proxies import proxy_for
 from torchx_pulumi.model.errors import ClusterError
 
-from tests.loopback import NAME, ApiServer, Certificates, Config, http_proxy
+from tests.loopback import NAME, ApiServer, Certificates, Config, closed_port, http_proxy
 
 P = "http://proxy:3128"
 
@@ -204,9 +204,7 @@ def test_an_api_server_without_tls_is_asked_by_the_proxy(api: ApiServer, monkeyp
 def test_a_proxy_that_is_not_there_is_named_without_its_password(
     tls_api: ApiServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    with closed_port() as port:
         monkeypatch.setenv("https_proxy", f"http://me:planted@127.0.0.1:{port}")
         with pytest.raises(ClusterError, match=rf"proxy http://127.0.0.1:{port} \(https_proxy\): .*refused") as caught:
             look(tls_api.config(host=NAME, **trusting(certificates)))
