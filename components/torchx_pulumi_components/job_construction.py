@@ -77,7 +77,7 @@ from torchx_pulumi_components.stack_state import (
 from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
 from torchx_pulumi_components.waiting import missed, wait_until
 
-CREATED_BEFORE = ("namespace", "queue", "priority_class", "service_account", "image_secret")
+CREATED_BEFORE = ("namespace", "queue", "local_queue", "priority_class", "service_account", "image_secret")
 """Options whose objects a deployment may create before the job."""
 
 

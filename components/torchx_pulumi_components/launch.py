@@ -253,7 +253,9 @@ class LaunchPlanner:
             problems = in_words_of_args(list(backend_of(args.options).check_size(launch.plan)))
         if launch.launching and self.cluster is not None:
             may_come = self.created_here
-            more, warnings = preflight(self.cluster, args.options, may_come=may_come, unknown=args.unknown)
+            more, warnings = preflight(
+                self.cluster, args.options, plan=launch.plan, may_come=may_come, unknown=args.unknown
+            )
             problems += more
         if problems:
             raise invalid_job(self.name, problems)

@@ -290,6 +290,8 @@ class SchedulerBackend(Generic[OptionsT]):
     """Return the parts of the scheduler that the cluster lacks; empty if a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []
     """Return the objects that options name and a launch needs."""
+    check_admission: Callable[[Reader, JobPlan[OptionsT]], tuple[list[Problem], list[str]]] = lambda _c, _p: ([], [])
+    """Return why the queue of a planned job can never let it in, and warnings. No request for a job without one."""
     discover: Callable[[Reader, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
     """Return options in which unset ones have the values of the cluster."""
     permissions: Callable[[Reader], Sequence[Permission]] = lambda _cluster: ()

@@ -19,6 +19,8 @@ from torchx_pulumi.schedulers.appwrapper.limits import check_size
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
+    KUEUE_KINDS,
+    RESOURCE_FLAVOR,
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
 )
@@ -30,6 +32,7 @@ from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant, late
 
 _CHECKS = "torchx_pulumi.schedulers.appwrapper.cluster_checks"
 _DIAGNOSIS = "torchx_pulumi.schedulers.appwrapper.diagnosis"
+_KUEUE = "torchx_pulumi.schedulers.appwrapper.kueue_checks"
 _OBSERVE = "torchx_pulumi.schedulers.appwrapper.observe"
 _PHASES = "torchx_pulumi.schedulers.appwrapper.phases"
 
@@ -124,13 +127,16 @@ BACKEND = SchedulerBackend(
     warnings=lambda spec, options, _tasks: mcad_warnings(spec, options),
     rank0_env=hosts_env,
     diagnose_refusal=late(f"{_DIAGNOSIS}:diagnose_refusal"),
-    kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
-    explaining_kinds=tuple(
-        (kind, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}) for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)
+    kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP, *KUEUE_KINDS, RESOURCE_FLAVOR),
+    explaining_kinds=(
+        *((kind, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}) for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)),
+        *((kind, None) for kind in KUEUE_KINDS),
     ),
     absent=late(f"{_CHECKS}:absent"),
     named_objects=late(f"{_CHECKS}:named_objects"),
     permissions=late(f"{_CHECKS}:permissions"),
+    check_admission=late(f"{_KUEUE}:check_admission"),
+    doctor_checks=(("local-queue", late(f"{_KUEUE}:check_local_queue")),),
     check_installed=late(f"{_CHECKS}:check_installed"),
     discover=late(f"{_CHECKS}:discover"),
     pod_label=labels.UNIQUE_NAME,

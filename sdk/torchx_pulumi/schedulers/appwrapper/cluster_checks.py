@@ -9,9 +9,11 @@ from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SECRET, SERVICE_ACCOUNT, Kind
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, problem, skipped
+from torchx_pulumi.schedulers.appwrapper.kueue_observe import PERMISSIONS as KUEUE_PERMISSIONS
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
+    LOCAL_QUEUE,
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
 )
@@ -52,8 +54,10 @@ def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
 
 
 def permissions(cluster: Reader) -> Sequence[Permission]:
-    """Return the permissions that AppWrappers need, in the versions that the cluster serves."""
+    """Return the permissions that AppWrappers need, in the versions that the cluster serves, and under Kueue."""
     served = [of_app_wrapper(kind) for kind in CONTROLLERS if cluster.serves(kind)]
+    if cluster.serves(APP_WRAPPER_V1BETA2) and cluster.serves(LOCAL_QUEUE):
+        served.append(KUEUE_PERMISSIONS)
     return tuple(dict.fromkeys(permission for each in served for permission in each))
 
 

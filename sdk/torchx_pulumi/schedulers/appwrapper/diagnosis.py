@@ -10,6 +10,7 @@ from torchx_pulumi.model.object_fields import is_being_deleted, latest, mapping_
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import MAX_OBJECTS, STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.model.text import listed
+from torchx_pulumi.schedulers.appwrapper.kueue_diagnosis import describe_evictions, describe_wait, diagnose_kueue
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper, wrapped_objects
 from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, Evidence, absent_controller, key_of, ref
 from torchx_pulumi.schedulers.diagnosis.placement import diagnose_gang, diagnose_placement, request_of, vagueness
@@ -27,6 +28,9 @@ SCHEDULING_FAILED: Final = "FailedScheduling"
 
 BEFORE_PLACEMENT: Final = (Reason.WAITING_IN_QUEUE, Reason.UNSCHEDULABLE)
 """Reasons for waiting that end when the pods have nodes."""
+
+HELD: Final = ("Suspended", "Suspending")
+"""Phases of an AppWrapper v1beta2 that Kueue may hold."""
 
 WAITING: Final = (JobState.PENDING, JobState.SUBMITTED)
 
@@ -68,6 +72,8 @@ def describe_mcad(evidence: Evidence) -> str | None:
         return _failure(wrapper, status.replicas)
     if status.state in WAITING:
         return _describe_wait(evidence, wrapper)
+    if status.reason is Reason.RUNNING and (evictions := describe_evictions(evidence)):
+        return f"running; {evictions}"
     if status.reason is Reason.RUNNING and evidence.pods is None and not wrapper.counts:
         return "running; its pods were not read, and only they show when it ends"
     return "the AppWrapper was deleted" if status.state is JobState.CANCELLED else None
@@ -105,9 +111,8 @@ def _reported(wrapper: AppWrapper) -> str:
 def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str:
     own = (wrapper.phase and wrapper.said) or _reported(wrapper)
     if wrapper.phase == "Suspended":
-        queue = kueue_queue(evidence.job_object)
         start = "suspended; set suspend to false to run it" if wrapper.reason is Reason.SUSPENDED else "about to start"
-        own = f"waiting for Kueue's LocalQueue {queue!r} to admit the job" if queue is not None else start
+        own = start if kueue_queue(evidence.job_object) is None else describe_wait(evidence)
     replicas = evidence.status.replicas
     if evidence.status.reason is Reason.STARTING:
         # MCAD looks every 5 s: its phase may be older than its pods.
@@ -201,6 +206,8 @@ def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
     if status.state is JobState.FAILED and status.reason is Reason.POD_GONE and (lost := diagnose_status(evidence)):
         # Before the failures of other pods, which miss it.
         yield lost
+    if status.phase in HELD and kueue_queue(job_object) is not None:
+        yield from diagnose_kueue(evidence)
     if job_object is None or status.state not in WAITING:
         return
     if status.phase is None:

@@ -15,6 +15,7 @@ from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.model.status import JobStatus, Reason
 from torchx_pulumi.schedulers.appwrapper.cluster_checks import GET_COSCHEDULERS_GROUP, LIST_APP_WRAPPERS
+from torchx_pulumi.schedulers.appwrapper.kueue_observe import read_admission
 from torchx_pulumi.schedulers.appwrapper.objects import SIGS_POD_GROUP, X_K8S_POD_GROUP
 from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
@@ -63,6 +64,9 @@ def observe_app_wrapper(
         job_object=job_object, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc)
     )
     status = read_status(observed)
+    if not status.state.terminal:
+        waits = status.state in WAITS
+        observed = replace(observed, admission=read_admission(cluster, namespace, job_object, waits=waits))
     observed = with_last_lines(cluster, namespace, observed, status)
     if status.state.terminal or pods is None:
         settled = status.state not in WAITS

@@ -27,6 +27,15 @@ class AppWrapperVersion(str, Enum):
     """The AppWrapper operator, its successor, alone or under Kueue."""
 
 
+class NeverAdmitted(str, Enum):
+    """What becomes of a launch that Kueue can never admit."""
+
+    REFUSE = "refuse"
+    """It is refused, before anything is made."""
+    WARN = "warn"
+    """It is launched with a warning, and waits: for a quota that is about to be raised."""
+
+
 @option_table
 class MCADOptions(Options):
     """Options of a job that MCAD runs, or its successor, the AppWrapper operator."""
@@ -61,6 +70,12 @@ class MCADOptions(Options):
     )
     local_queue: str | None = option(
         "v1beta2: Kueue's LocalQueue to schedule job in. Unset: not under Kueue", default=None
+    )
+    on_never_admitted: NeverAdmitted = option(
+        "v1beta2 under Kueue: `refuse` a launch that its queue can never admit, or `warn` of it",
+        default=NeverAdmitted.REFUSE,
+        known=True,
+        counted=False,
     )
     suspend: bool = option(
         "v1beta2 without Kueue: hold the job back, or stop it and keep its AppWrapper; changes in place",
