@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 from torchx_pulumi.model.launch_options import OnRunningChange, WaitFor
+from torchx_pulumi.model.options import TaskLayout
 from torchx_pulumi.outputs.types import Declared, Observed, UserRequest
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, NeverAdmitted, PodGroupVersion
 from typing_extensions import NotRequired, TypedDict
@@ -45,6 +46,8 @@ class MCADTrainingJobArgs(TypedDict):
     """PodGroup API: `scheduling.x-k8s.io/v1alpha1` or `scheduling.sigs.k8s.io/v1alpha1`. Unset: as the cluster has."""
     api_version: NotRequired[AppWrapperVersion]
     """Version of the AppWrapper: `v1beta1` (MCAD) or `v1beta2` (AppWrapper operator, Kueue). Unset: `v1beta1`."""
+    layout: NotRequired[TaskLayout]
+    """v1beta2, new run: `replica` (pods), `role` (Indexed Jobs). Unset: `auto`, Jobs above 8 replicas."""
     local_queue: NotRequired[pulumi.Input[str]]
     """v1beta2: Kueue's LocalQueue to schedule job in. Unset: not under Kueue."""
     on_never_admitted: NotRequired[NeverAdmitted]

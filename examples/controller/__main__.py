@@ -24,6 +24,8 @@ READ = ["get", "list", "watch"]
 IN_NAMESPACES = [
     {"apiGroups": ["batch.volcano.sh"], "resources": ["jobs"], "verbs": READ},
     {"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": READ},
+    # Those of AppWrappers v1beta2.
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": READ},
     {
         "apiGroups": ["scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.sigs.k8s.io"],
         "resources": ["podgroups"],

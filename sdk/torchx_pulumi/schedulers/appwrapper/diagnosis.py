@@ -11,7 +11,8 @@ from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import MAX_OBJECTS, STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers.appwrapper.kueue_diagnosis import describe_evictions, describe_wait, diagnose_kueue
-from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper, wrapped_objects
+from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper
+from torchx_pulumi.schedulers.appwrapper.tasks import pod_templates
 from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, Evidence, absent_controller, key_of, ref
 from torchx_pulumi.schedulers.diagnosis.placement import diagnose_gang, diagnose_placement, request_of, vagueness
 from torchx_pulumi.schedulers.diagnosis.pods import explain_replicas
@@ -41,16 +42,17 @@ def diagnose_refusal(message: str) -> Diagnosis | None:
     The message has all bytes of the AppWrapper before that.
 
     >>> diagnose_refusal("components contains 9 podspecs; at most 8 are allowed").summary
-    'the AppWrapper has 9 pods; the webhook of its operator lets 8 pass'
+    'the AppWrapper has 9 Pods or Jobs; the webhook of its operator lets 8 pass'
     """
     many = re.search(r"components contains (\d+) podspecs; at most (\d+) are allowed", message)
     if many is None:
         return None
     return Diagnosis(
         reason=Reason.REFUSED,
-        summary=f"the AppWrapper has {many[1]} pods; the webhook of its operator lets {many[2]} pass",
+        summary=f"the AppWrapper has {many[1]} Pods or Jobs; the webhook of its operator lets {many[2]} pass",
         detail=many[0],
-        resolution=f"ask for at most {many[2]} replicas, or use api_version v1beta1 (MCAD) or the scheduler volcano",
+        resolution="set layout to role or auto, in which the replicas of a role share a Job; with too many roles, ask "
+        "for fewer, or use api_version v1beta1 (MCAD) or the scheduler volcano",
     )
 
 
@@ -214,9 +216,8 @@ def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
         if evidence.is_old(job_object):
             yield absent_controller(read_app_wrapper(job_object).controller, ref(job_object, "AppWrapper"))
         return
-    pods = [one for one in wrapped_objects(job_object) if text_at(one, "kind") == "Pod"]
     needed = number_at(job_object, "spec", "schedulingSpec", "minAvailable")
-    request = request_of(evidence, [mapping_at(pod, "spec") for pod in pods], needed)
+    request = request_of(evidence, [mapping_at(pod, "spec") for _, pod in pod_templates(job_object)], needed)
     events = [text for word, text in _warnings(evidence.events, status.replicas) if word == SCHEDULING_FAILED]
     gang = list(diagnose_gang(evidence, request, events=events))
     yield from gang

@@ -38,6 +38,12 @@ RESOURCE_FLAVOR = Kind(
 
 APP_WRAPPER_LABEL: Final = "appwrapper.workload.codeflare.dev"
 """Name of the AppWrapper, on every PodGroup; MCAD itself sets it on every pod."""
+OPERATOR_LABEL: Final = "workload.codeflare.dev/appwrapper"
+"""Name of the AppWrapper v1beta2, which its operator sets on every object and pod."""
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+"""Label of a pod: its Job."""
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""Label and annotation of a pod: its index in an Indexed Job, from 0."""
 POD_GROUP_SIGS: Final = "pod-group.scheduling.sigs.k8s.io"
 """PodGroup of a pod, for coschedulers with PodGroups of `scheduling.sigs.k8s.io`."""
 POD_GROUP_X_K8S: Final = "scheduling.x-k8s.io/pod-group"

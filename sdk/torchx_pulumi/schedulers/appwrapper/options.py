@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar
 
-from torchx_pulumi.model.options import Options, option, option_table
+from torchx_pulumi.model.options import Options, TaskLayout, option, option_table
 
 
 class PodGroupVersion(str, Enum):
@@ -67,6 +67,12 @@ class MCADOptions(Options):
     api_version: AppWrapperVersion = option(
         "Version of the AppWrapper: `v1beta1` (MCAD) or `v1beta2` (AppWrapper operator, Kueue)",
         default=AppWrapperVersion.V1BETA1,
+    )
+    # Not `auto`: the entries of runs have every option that is not None.
+    layout: TaskLayout | None = option(
+        "v1beta2, new run: `replica` (pods), `role` (Indexed Jobs). Unset: `auto`, Jobs above 8 replicas",
+        default=None,
+        counted=False,
     )
     local_queue: str | None = option(
         "v1beta2: Kueue's LocalQueue to schedule job in. Unset: not under Kueue", default=None

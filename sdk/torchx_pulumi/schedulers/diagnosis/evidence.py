@@ -51,6 +51,8 @@ class ObservedObjects:
     """The PodGroup that a controller makes was asked for and does not exist."""
     namespace: Manifest | None = None
     """The namespace of the run, if read."""
+    jobs: Sequence[Manifest] = ()
+    """The Jobs that a controller makes and that make the pods, if read."""
     events: Sequence[Manifest] = ()
     """Events of these objects that can explain why the run waits."""
     queues: Sequence[Manifest] | None = None
