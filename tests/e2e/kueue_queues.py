@@ -45,10 +45,13 @@ class KueueQueues:
         self._api = cluster.api
         self._look = KubernetesCluster.connect(str(cluster.kubeconfig))
 
-    def make(self, name: str, quota: Mapping[str, str], **spec: Any) -> str:
-        """Make a LocalQueue and its ClusterQueue with a quota for each resource; return the name of both."""
-        flavor, whole = f"fake-{self.namespace}", f"{name}-{self.namespace}"
-        self.create(FLAVOR, flavor, FAKE_GPU)
+    def make(self, name: str, quota: Mapping[str, str], nodes: str = "fake", **spec: Any) -> str:
+        """Make a LocalQueue and its ClusterQueue with a quota for each resource; return the name of both.
+
+        `nodes` is `fake`, or `real` for pods that go to the real node.
+        """
+        flavor, whole = f"{nodes}-{self.namespace}", f"{name}-{self.namespace}"
+        self.create(FLAVOR, flavor, FAKE_GPU if nodes == "fake" else {})
         resources = [{"name": resource, "nominalQuota": most} for resource, most in quota.items()]
         group = {"coveredResources": [*quota], "flavors": [{"name": flavor, "resources": resources}]}
         self.create(CLUSTER_QUEUE, whole, {"namespaceSelector": {}, "resourceGroups": [group], **spec})
