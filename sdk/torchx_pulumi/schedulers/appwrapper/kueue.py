@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.model.object_fields import at, items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.schedulers.appwrapper.objects import (
     CLUSTER_QUEUE,
@@ -21,6 +21,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
     WORKLOAD,
 )
 from torchx_pulumi.schedulers.appwrapper.quotas import FlavorResource, Quota, cohort_of, quotas_of
+from torchx_pulumi.schedulers.appwrapper.tasks import tasks_of
 from torchx_pulumi.schedulers.diagnosis.nodes import requests_of
 
 MAX_UID: Final = 63
@@ -120,13 +121,8 @@ def pod_sets_of(found: Observed | None) -> Iterator[PodSet]:
     for one in items_at(found, "spec", "podSets"):
         spec = mapping_at(one, "template", "spec")
         yield PodSet(name=text_at(one, "name") or "?", count=_count(one.get("count")), spec=spec)
-    for component in items_at(found, "spec", "components"):
-        template = mapping_at(component, "template")
-        name = text_at(template, "metadata", "name") or "?"
-        for one in items_at(component, "podSets"):
-            path = [part for part in (text_at(one, "path") or "").split(".") if part]
-            spec = mapping_at(at(component, *path), "spec")
-            yield PodSet(name=name, count=_count(one.get("replicas")), spec=spec)
+    for task in tasks_of(found):
+        yield PodSet(name=task.name, count=task.count, spec=mapping_at(task.template, "spec"))
 
 
 def _count(value: Any) -> int:

@@ -61,6 +61,8 @@ def test_a_job_that_fits_has_neither_problems_nor_warnings() -> None:
             {},
             "ClusterQueue 'research' has no quota for cpu, nvidia.com/gpu",
         ),
+        # Indexed Jobs.
+        ([cluster_queue(gpus="16")], {"replicas": 18, "gpus": 1}, "trainer-1: 17 nvidia.com/gpu wanted, at most 16 in"),
         ([cluster_queue()], {"selector": {"gpu": "h100"}}, "flavor 'a100' has not the label gpu=h100"),
         ([cluster_queue(), cluster_queue("other", cohort="b")], {"gpus": 9}, "it asks for 18 nvidia.com/gpu in all"),
         ([cluster_queue(cohort="b", borrowingLimit="1")], {"gpus": 9}, "it asks for 18 nvidia.com/gpu in all"),

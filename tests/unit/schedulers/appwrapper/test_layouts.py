@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.options import TaskLayout
+from torchx_pulumi.planning.references import expand
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import plan_job
@@ -148,6 +149,39 @@ def test_the_tasks_of_a_run_without_a_record_are_read_from_its_object(roles: Any
         name.lower().replace("_", ""): tuple(firsts) for name, firsts in (tasks or {}).items()
     }
     assert V1BETA2.read_tasks(render_mcad_v1beta2(plan(*roles, layout="replica"))) is None
+
+
+WORDS = st.lists(
+    st.sampled_from(["${replica_id}", "${app_id}", "$$(A)", "$$$$(A)", "$$", "x", "$(TORCHX_REPLICA)", "${rank0_env}"]),
+    max_size=3,
+).map("".join)
+
+
+def commands(made: Any) -> list[list[str]]:
+    """Return the command of each replica as the kubelet starts it, with the values of its variables."""
+    found = []
+    for kind in ("Pod", "Job"):
+        for one in wrapped(made, kind):
+            template = one if kind == "Pod" else one["spec"]["template"]
+            for index in range(one["spec"].get("completions", 1)):
+                own: dict[str, str] = {}
+                for variable in template["spec"]["containers"][0]["env"]:
+                    given_value = str(index) if "valueFrom" in variable else variable["value"]
+                    own[variable["name"]] = expand(given_value, own)
+                own.pop("TORCHX_MCAD_TRAINER_0_HOSTS")
+                words = [expand(word, own) for word in template["spec"]["containers"][0]["command"]]
+                own.pop("TORCHX_REPLICA_ID", "")
+                own.pop("TORCHX_RANK0_HOST", "")
+                found.append([*words, *(f"{name}={value}" for name, value in sorted(own.items()))])
+    return found
+
+
+@given(st.lists(WORDS, max_size=2), st.dictionaries(st.sampled_from(["A", "B"]), WORDS), st.integers(1, 4))
+def test_processes_of_both_layouts_have_the_same_commands_and_variables(
+    args: list[str], variables: dict[str, str], replicas: int
+) -> None:
+    roles = [role(num_replicas=replicas, args=args, env=variables), role(name="ps", num_replicas=2, args=args)]
+    assert commands(plan(*roles, layout="role")) == commands(plan(*roles, layout="replica"))
 
 
 @given(st.integers(1, 63), st.sampled_from(["r", "trainer", "r" * 60]), st.integers(1, 100_000))
