@@ -31,11 +31,13 @@ IN_NAMESPACES = [
         "resources": ["podgroups"],
         "verbs": READ,
     },
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads", "localqueues"], "verbs": READ},
     {"apiGroups": [""], "resources": ["pods", "events"], "verbs": READ},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
 ]
 IN_NO_NAMESPACE = [
     {"apiGroups": ["scheduling.volcano.sh"], "resources": ["queues"], "verbs": READ},
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["clusterqueues", "cohorts"], "verbs": READ},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
 ]
