@@ -24,6 +24,16 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kueue]
 
 QUOTA = {"cpu": "100", "memory": "100Gi", "nvidia.com/gpu": "32"}
 KEY = "workload.codeflare.dev.appwrapper/"
+FIND_RANK_0 = """
+if [ ${replica_id} = 0 ]; then
+  echo 0 waits
+  # A pod that has ended has no name any more: rank 0 stays until each of the others has reached it.
+  for i in 1 2 3 4 5 6 7 8; do echo welcome | nc -l -p 29500; done
+  exit
+fi
+until [ "$(nc -w 2 $TORCHX_MCAD_TRAINER_0_HOSTS 29500 < /dev/null 2> /dev/null)" = welcome ]; do sleep 1; done
+echo "${replica_id} found $TORCHX_MCAD_TRAINER_0_HOSTS"
+"""
 QUICK = {f"{KEY}retryPausePeriodDuration": "1s"}
 """Annotation: the operator does not pause before a retry."""
 
@@ -108,12 +118,10 @@ def small(script: str, **role: Any) -> dict[str, Any]:
 
 
 def test_each_replica_of_a_job_reads_its_id_and_rank_0_is_found(queues: KueueQueues, jobs: AppWrappers) -> None:
-    script = "echo replica ${replica_id} looks for $TORCHX_MCAD_TRAINER_0_HOSTS; "
-    script += "until nslookup $TORCHX_MCAD_TRAINER_0_HOSTS > /dev/null; do sleep 1; done; sleep 5; echo found"
-    name = jobs.submit(small(script, num_replicas=9), local_queue=real_queue(queues))
+    name = jobs.submit(small(FIND_RANK_0, num_replicas=9), local_queue=real_queue(queues))
     status = seen(queues, name, JobState.SUCCEEDED)
     said = [jobs.logs(one.pod or "").splitlines() for one in status.replicas]
-    assert said == [[f"replica {rank} looks for {name}-trainer-0-0.{name}", "found"] for rank in range(9)]
+    assert said == [["0 waits"], *([f"{rank} found {name}-trainer-0-0.{name}"] for rank in range(1, 9))]
     assert all((one.pod or "").startswith(f"{name}-trainer-0-{one.id}-") for one in status.replicas)
 
 
@@ -164,7 +172,7 @@ def test_a_job_of_jobs_is_stopped_and_started_by_its_queue(
     workload = queues.workload(name)["metadata"]["name"]
     queues.patch(WORKLOAD, workload, {"spec": {"active": False}})
     eventually(lambda: look.list(POD, queues.namespace) == look.list(JOB, queues.namespace) == [])
-    assert queues.status(name).state is JobState.PENDING
+    seen(queues, name, JobState.PENDING)
     queues.patch(WORKLOAD, workload, {"spec": {"active": True}})
     eventually(lambda: len(jobs.pods(name)) == 9)
     seen(queues, name, JobState.RUNNING)

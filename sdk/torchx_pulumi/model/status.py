@@ -122,7 +122,7 @@ class Reason(str, Enum):
     CANCELLED = "Cancelled"
     """Stopped, because somebody asked for it."""
     POD_GONE = "PodGone"
-    """Its pods were deleted before their end was seen; `gang=pods` and AppWrapper v1beta2 do not make them again."""
+    """Its pods were deleted before their end was seen; `gang=pods`, AppWrapper v1beta2 with pods make no new ones."""
     NOT_FOUND = "NotFound"
     """The job's objects are not in the cluster."""
     NOT_OBSERVED = "NotObserved"
