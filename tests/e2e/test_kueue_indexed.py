@@ -138,6 +138,32 @@ def test_when_a_replica_fails_all_last_lines_are_kept(queues: KueueQueues, jobs:
     assert all("line of" in jobs.logs(one.pod or "") for one in status.replicas)
 
 
+def test_torchx_reads_the_log_of_each_replica(
+    runner: Runner, queues: KueueQueues, jobs: AppWrappers, look: KubernetesCluster, kueue_cluster: Cluster
+) -> None:
+    role = Role(
+        name="trainer",
+        image=kueue_cluster.images["busybox"],
+        entrypoint="sh",
+        args=["-c", "echo line of ${replica_id}; sleep 3"],
+        num_replicas=9,
+        resource=Resource(cpu=0.11, gpu=0, memMB=1032),
+    )
+    options = {"namespace": queues.namespace, "api_version": "v1beta2", "local_queue": real_queue(queues)}
+    handle = str(runner.run(AppDef(name="train", roles=[role]), "pulumi_mcad", options))
+    followed = [line.rstrip() for line in runner.log_lines(handle, "trainer", 7, should_tail=True)]
+    assert [line.endswith("line of 7") for line in followed] == [True]
+    eventually(lambda: is_state(runner, handle, AppState.SUCCEEDED))
+    (line,) = runner.log_lines(handle, "trainer", 8)
+    assert line.rstrip().endswith("line of 8")
+    name = handle.rpartition(":")[2]
+    look.delete(POD, queues.namespace, queues.status(name).replicas[8].pod or "")
+    eventually(lambda: len(jobs.pods(name)) == 8)
+    assert queues.status(name).replicas[8].state is JobState.SUCCEEDED
+    with pytest.raises(Exception, match=r"replica trainer/8 of app .* has no pod"):
+        list(runner.log_lines(handle, "trainer", 8))
+
+
 @pytest.mark.parametrize("lost", ["trainer-0", "trainer-1"])
 def test_a_retry_covers_a_deleted_pod_also_of_rank_0(
     queues: KueueQueues, jobs: AppWrappers, look: KubernetesCluster, lost: str
