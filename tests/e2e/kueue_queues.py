@@ -59,9 +59,10 @@ class KueueQueues:
         eventually(lambda: self.condition(self.object(LOCAL_QUEUE, whole), "Active").get("status") == "True")
         return whole
 
-    def create(self, kind: Kind, name: str, spec: Mapping[str, Any]) -> None:
-        """Create an object; one that is there is left as it is."""
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": dict(spec)}
+    def create(self, kind: Kind, name: str, spec: Mapping[str, Any], **fields: Any) -> None:
+        """Create an object, with fields next to its spec; one that is there is left as it is."""
+        head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
+        body = {**head, **({"spec": dict(spec)} if spec else {}), **fields}
         self._api.create(f"/apis/{kind.api_version}{self._within(kind)}/{kind.plural}", body)
 
     def _within(self, kind: Kind) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,11 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
 
-from tests.e2e.kueue_queues import KueueQueues
-from tests.e2e.project import eventually
+from tests.e2e.app_wrappers import AppWrappers
+from tests.e2e.kueue_queues import PRIORITY, KueueQueues
+from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
+from tests.e2e.mcad_project import is_state as is_job_state
+from tests.e2e.project import Project, changes, eventually
 from tests.e2e.torchx_cli import TorchxCli, runner_of
 from tools.local_cluster import Cluster
 
@@ -85,3 +88,55 @@ def test_a_job_waits_for_quota_and_runs_once_there_is_room(
     pods = [pod["spec"] for pod in look.list(POD, queues.namespace) if pod["metadata"]["name"].startswith(name)]
     # Kueue has added what the flavor says.
     assert [pod["nodeSelector"] for pod in pods] == [{"torchx-pulumi/node": "fake"}] * 2
+
+
+def test_an_up_without_a_change_leaves_a_job_alone_that_kueue_holds_or_has_preempted(
+    kueue_cluster: Cluster, queues: KueueQueues, make_project: Callable[..., Project], look: KubernetesCluster
+) -> None:
+    queues.create(PRIORITY, "minor", {}, value=1)
+    queues.create(PRIORITY, "major", {}, value=100)
+    quota = {"cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "4"}
+    queue = queues.make("team", quota, preemption={"withinClusterQueue": "LowerPriority"})
+    jobs = AppWrappers(kueue_cluster, queues.namespace, APP_WRAPPER_V1BETA2)
+    role = {"num_replicas": 2, "resource": {"cpu": 0.2, "gpu": 1, "memMB": 16}}
+    program = McadProject(
+        make_project(program=MCAD_PROGRAM),
+        "app:1",
+        api_version="v1beta2",
+        local_queue=queue,
+        labels={"kueue.x-k8s.io/priority-class": "minor"},
+    )
+    project = program.project
+
+    def leaves_it_alone() -> None:
+        assert changes(project.up()).keys() == {"unchanged"}
+        assert changes(project.up("--refresh")).keys() == {"unchanged"}
+
+    program.job(role={**role, "num_replicas": 5})
+    assert "can never admit the job: it asks for 5 nvidia.com/gpu in all" in project.preview(fails=True)
+
+    others = {**role, "num_replicas": 3, "args": ["-c", "sleep 3600"]}
+    first = jobs.submit(others, local_queue=queue)
+    eventually(lambda: jobs.phase(first) == "Running")
+    program.job(role=role)
+    seen = program.until(lambda seen: bool(seen["reason"] == "OverQuota"))
+    assert "asks for 2 nvidia.com/gpu; 1 of 4 nvidia.com/gpu are free" in seen["message"]
+    uid = project.output("train")["uid"]
+    leaves_it_alone()
+    program.job(role={**role, "args": ["-c", "sleep 7200"]})
+    assert "on_running_change" in project.preview(fails=True)
+
+    program.job(role=role)
+    jobs.delete(first)
+    program.until(is_job_state("RUNNING"))
+    leaves_it_alone()
+    urgent = jobs.submit(others, local_queue=queue, labels={"kueue.x-k8s.io/priority-class": "major"})
+    seen = program.until(lambda seen: bool(seen["reason"] == "Preempted"))
+    assert f"to make room for AppWrapper {queues.namespace}/{urgent}" in seen["message"]
+    leaves_it_alone()
+    jobs.delete(urgent)
+    seen = program.until(is_job_state("RUNNING"))
+    assert "evicted by Kueue once (Preempted 1)" in seen["message"]
+    assert project.output("train")["uid"] == uid
+    project.destroy()
+    assert look.list(APP_WRAPPER_V1BETA2, queues.namespace) == []

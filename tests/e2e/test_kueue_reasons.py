@@ -133,8 +133,7 @@ def test_an_admission_check_that_is_pending_is_named(queues: KueueQueues, jobs: 
 
 def test_a_preempted_job_names_the_other_and_runs_again(queues: KueueQueues, jobs: AppWrappers) -> None:
     for name, value in (("low", 1), ("high", 100)):
-        body = {"apiVersion": PRIORITY.api_version, "kind": PRIORITY.kind, "metadata": {"name": name}, "value": value}
-        jobs.cluster.api.create(f"/apis/{PRIORITY.api_version}/{PRIORITY.plural}", body)
+        queues.create(PRIORITY, name, {}, value=value)
     queue = queues.make("team", QUOTA, preemption={"withinClusterQueue": "LowerPriority"})
     label = "kueue.x-k8s.io/priority-class"
     low = jobs.submit(gpus(3), local_queue=queue, labels={label: "low"})
