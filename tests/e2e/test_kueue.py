@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,10 +35,13 @@ def queues(kueue_cluster: Cluster, namespace: str) -> KueueQueues:
 
 
 @pytest.fixture
-def runner(
-    pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Runner]:
-    with runner_of(TorchxCli(pulumi_env, tmp_path, kubeconfig), monkeypatch) as found:
+def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
+    return TorchxCli(pulumi_env, tmp_path, kubeconfig)
+
+
+@pytest.fixture
+def runner(cli: TorchxCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+    with runner_of(cli, monkeypatch) as found:
         yield found
 
 
@@ -62,7 +66,7 @@ def is_state(runner: Runner, handle: str, state: AppState) -> bool:
 
 
 def test_a_job_waits_for_quota_and_runs_once_there_is_room(
-    runner: Runner, queues: KueueQueues, look: KubernetesCluster
+    runner: Runner, cli: TorchxCli, queues: KueueQueues, look: KubernetesCluster
 ) -> None:
     queue = queues.make("team", {"cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "4"})
     first = launch(runner, queues.namespace, queue, gpus=3, run_for="1h")
@@ -80,6 +84,20 @@ def test_a_job_waits_for_quota_and_runs_once_there_is_room(
     assert (head["spec"]["suspend"], head["status"]["phase"]) == (True, "Suspended")
     assert is_state(runner, second, AppState.PENDING)
     assert len(look.list(POD, queues.namespace)) == 3
+    why = "asks for 2 nvidia.com/gpu; 1 of 4 nvidia.com/gpu are free in ClusterQueue"
+    assert why in cli.torchx("status", second).text
+    apps = json.loads(cli.ours("fleet", "--json", "--namespace", queues.namespace).out)["apps"]
+    assert {one["reason"] for one in apps} == {"Running", "OverQuota"}
+    refused = cli.ours("resume", second, code=None).text
+    assert f"is PENDING ({why}" in refused
+    assert "only its controller resumes an AppWrapper; wait until jobs of its queue end" in refused
+    never = cli.torchx(
+        *("run", "--dryrun", "-s", "pulumi_mcad"),
+        *("-cfg", f"namespace={queues.namespace},api_version=v1beta2,local_queue={queue}"),
+        *("utils.echo", "--num_replicas", "9", "--image", "app:1"),
+        code=None,
+    )
+    assert "can never admit the job" in never.text
 
     runner.cancel(first)
     eventually(lambda: is_state(runner, second, AppState.RUNNING))
