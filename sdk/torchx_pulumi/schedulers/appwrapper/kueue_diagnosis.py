@@ -36,6 +36,9 @@ NEVER: Final = re.compile(
 NOT_YET: Final = re.compile(r"insufficient unused quota for ")
 """What it says about a flavor that fits once others have ended."""
 
+POD_SET: Final = "couldn't assign flavors to pod set"
+"""Begin of its sentence about a pod set."""
+
 SHORT: Final = re.compile(r"insufficient (?:unused )?quota for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+)")
 UNCOVERED: Final = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
 
@@ -249,7 +252,7 @@ def _quota(evidence: Evidence, workload: Manifest, message: str) -> Diagnosis:
         )
     resources = [*dict.fromkeys(match["resource"] for match in SHORT.finditer(message))]
     wants = _all_of([written_amount(one, asked.get(one, 0.0)) for one in resources])
-    if NEVER.search(message) and not NOT_YET.search(message):
+    if _is_for_ever(message):
         most = _most(queues, resources)
         summary = f"asks for {wants}; {queues.words} can have at most {most}" if resources and most else message
         return Diagnosis(
@@ -273,6 +276,11 @@ def _quota(evidence: Evidence, workload: Manifest, message: str) -> Diagnosis:
         resolution=QUOTA_ADVICE,
         objects=where,
     )
+
+
+def _is_for_ever(message: str) -> bool:
+    """Return whether a pod set fits into no flavor, however long it waits; Kueue says one sentence for each pod set."""
+    return any(NEVER.search(each) and not NOT_YET.search(each) for each in message.split(POD_SET))
 
 
 def _asked(workload: Observed) -> dict[str, float]:

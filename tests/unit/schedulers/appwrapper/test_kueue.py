@@ -90,6 +90,11 @@ WAITS: Mapping[str, tuple[Sequence[Manifest], Reason, str]] = {
         Reason.NEVER_SCHEDULABLE,
         "asks for 4 nvidia.com/gpu; ClusterQueue 'research' can have at most 2 nvidia.com/gpu in flavor 'a100'",
     ),
+    "one pod set never, one not yet": (
+        (workload(not_reserved(f"{SHORT}; {MORE}")), local_queue(), cluster_queue(gpus="2")),
+        Reason.NEVER_SCHEDULABLE,
+        "asks for 4 nvidia.com/gpu; ClusterQueue 'research' can have at most 2 nvidia.com/gpu in flavor 'a100'",
+    ),
     "no flavor covers it": (
         (workload(not_reserved(LACKS)), local_queue(), cluster_queue()),
         Reason.NEVER_SCHEDULABLE,
