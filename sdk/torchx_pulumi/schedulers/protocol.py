@@ -261,6 +261,8 @@ class SchedulerBackend(Generic[OptionsT]):
     """Variants by name, the default first."""
     variant_option: str | None = None
     """Option that chooses the variant. None: there is one variant."""
+    controller_options: frozenset[str] = frozenset()
+    """Options by which another controller runs the same job: that of the variant, and those that only one has."""
     check_options: Callable[[OptionsT], Iterator[Problem]]
     """Rules for every option by itself."""
     check_launch: Callable[[JobSpec, OptionsT, object, Mapping[str, int]], Iterator[Problem]]

@@ -135,6 +135,9 @@ BACKEND = SchedulerBackend(
     discovered={"pod_group_api": "Unset: as the cluster has"},
     variants={variant.name: variant for variant in (V1BETA1, V1BETA2)},
     variant_option="api_version",
+    controller_options=frozenset(
+        {"api_version", "local_queue", "requeuing_time_s", "requeuing_max_time_s", "requeuing_growth"}
+    ),
     check_options=check_mcad_options,
     check_launch=check_mcad_launch,
     check_size=check_size,
