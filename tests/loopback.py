@@ -52,7 +52,7 @@ class LoopbackServer(http.server.ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def closed_port() -> Iterator[int]:
-    """Hold a port of loopback at which nobody listens: connections to it are refused, and no other test gets it."""
+    """Reserve a loopback port that refuses connections."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield int(held.getsockname()[1])

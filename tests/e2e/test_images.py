@@ -265,8 +265,8 @@ def test_what_goes_wrong_is_said_and_leaves_no_tag(
 
     assert "does not have" in refused(base=f"{base}-absent")
     with closed_port() as port:
-        nobody = f"127.0.0.1:{port}"
-        assert f"registry {nobody}: cannot be reached" in refused(repository=f"{nobody}/app")
+        host = f"127.0.0.1:{port}"
+        assert f"registry {host}: cannot be reached" in refused(repository=f"{host}/app")
     (workspace / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nRUN echo the reason; exit 7\nCOPY . .\n")
     text = refused()
     assert re.search(r"failed in step 3/\d+: RUN echo the reason; exit 7", text)

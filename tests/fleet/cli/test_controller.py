@@ -155,7 +155,7 @@ def test_problems_of_the_page_are_said_with_the_others(
     assert "3 problems" in said
     for part in ("--listen: with --once there is nothing to serve", "needs --token-file FILE", "--context"):
         assert part in said
-    # The port is free again after a problem of something else. Other tests listen at 127.0.0.1.
+    # The port is released when something else is wrong. Other tests use 127.0.0.1.
     with socket.create_server(("127.0.0.7", 0)) as free:
         port = free.getsockname()[1]
     assert main([*words, "--context", "there", "--listen", f"127.0.0.7:{port}"]) == 2
