@@ -24,7 +24,7 @@ from torchx_pulumi.model.object_fields import at
 from torchx_pulumi.model.registration_plan import RECORD
 from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.schedulers import variant_of
+from torchx_pulumi.schedulers import backend_of, variant_of
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.cli import check_provider as check_provider_version
 
@@ -77,7 +77,7 @@ from torchx_pulumi_components.stack_state import (
 from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
 from torchx_pulumi_components.waiting import missed, wait_until
 
-CREATED_BEFORE = ("namespace", "queue", "priority_class", "service_account", "image_secret")
+CREATED_BEFORE = ("namespace", "queue", "local_queue", "priority_class", "service_account", "image_secret")
 """Options whose objects a deployment may create before the job."""
 
 
@@ -211,7 +211,8 @@ class Construction:
         self._jobs.declare(self.component, urns)
         await self._read_args()
         args, settings = self.args, self.args.settings
-        state = read_stack_state(urns, variant_of(args.options).job_object)
+        variants = (variant_of(args.options), *backend_of(args.options).variants.values())
+        state = read_stack_state(urns, [variant.job_object for variant in variants])
         own_provider = has_provider(opts)
         chosen = self.component.get_provider(type_token("v1", "Pod")) if own_provider else None
         provider_urn = None if chosen is None else str(await chosen.urn.future())
@@ -295,7 +296,7 @@ class Construction:
         launching, undecided = launch.launching, bool(launch.undecided)
         roles = self.args.spec.roles
         marks = marks_of(self.leaves, roles, launching=launching, undecided=undecided, named=launch.named)
-        if launch.decision.action is not Action.IGNORE:
+        if not launch.decision.as_launched:
             return marks
         # All is known of a run that ignores its arguments, and what was secret at its launch is secret.
         return Marks(secret=marks.secret or bool(state.secret_texts()))

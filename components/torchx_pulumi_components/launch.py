@@ -223,6 +223,11 @@ class LaunchPlanner:
             live=self.cluster is not None,
             renamed=last is not None and fixed_name is not None and fixed_name != last.job_name,
             end=state_of_run.value if state_of_run.terminal else None,
+            controllers=(
+                backend_of(args.options).controller_options
+                if self._variant_of(last) is not variant_of(args.options)
+                else frozenset()
+            ),
         )
         if self.retaining and decision.action is Action.RELAUNCH and last is not None and status is not None:
             decision = beside_retained(decision, last, new_name)
@@ -253,7 +258,9 @@ class LaunchPlanner:
             problems = in_words_of_args(list(backend_of(args.options).check_size(launch.plan)))
         if launch.launching and self.cluster is not None:
             may_come = self.created_here
-            more, warnings = preflight(self.cluster, args.options, may_come=may_come, unknown=args.unknown)
+            more, warnings = preflight(
+                self.cluster, args.options, plan=launch.plan, may_come=may_come, unknown=args.unknown
+            )
             problems += more
         if problems:
             raise invalid_job(self.name, problems)
@@ -470,11 +477,13 @@ class LaunchPlanner:
     def _kept(self, decision: Decision, last: RunRecord, prepared: Registration, look: Look) -> Launch:
         """Return a run that is kept, ignored, or over and gone."""
         state, intent, former = self.state, self.state.intent, frozenset[str]()
-        if decision.action is Action.IGNORE:
+        if decision.as_launched:
             former = former_secrets(state, prepared)
             # Record and outputs are written together. Those of an earlier run tell nothing of this one.
             outputs = plain(state.outputs) if last is state.record else {}
-            plan = plan_as_launched(self.name, last, self.args, state.job, outputs)
+            # The object of a run that is over and gone leaves the state with the next `up`.
+            job = state.job or ({} if decision.action is Action.DONE_AND_GONE else None)
+            plan = plan_as_launched(self.name, last, self.args, job, outputs)
             prepared = replace(prepared, plan=plan, record=last)
         attempt = prepared.record.attempt
         return Launch(

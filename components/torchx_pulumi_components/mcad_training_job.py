@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 from torchx_pulumi.model.launch_options import OnRunningChange, WaitFor
+from torchx_pulumi.model.options import TaskLayout
 from torchx_pulumi.outputs.types import Declared, Observed, UserRequest
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, PodGroupVersion
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, NeverAdmitted, PodGroupVersion
 from typing_extensions import NotRequired, TypedDict
 
 from torchx_pulumi_components.args import Role
@@ -45,8 +46,12 @@ class MCADTrainingJobArgs(TypedDict):
     """PodGroup API: `scheduling.x-k8s.io/v1alpha1` or `scheduling.sigs.k8s.io/v1alpha1`. Unset: as the cluster has."""
     api_version: NotRequired[AppWrapperVersion]
     """Version of the AppWrapper: `v1beta1` (MCAD) or `v1beta2` (AppWrapper operator, Kueue). Unset: `v1beta1`."""
+    layout: NotRequired[TaskLayout]
+    """v1beta2, new run: `replica` (pods), `role` (Indexed Jobs). Unset: `auto`, Jobs above 8 replicas."""
     local_queue: NotRequired[pulumi.Input[str]]
     """v1beta2: Kueue's LocalQueue to schedule job in. Unset: not under Kueue."""
+    on_never_admitted: NotRequired[NeverAdmitted]
+    """v1beta2 under Kueue: `refuse` a launch that its queue can never admit, or `warn` of it. Unset: `refuse`."""
     suspend: NotRequired[bool]
     """v1beta2 without Kueue: hold the job back, or stop it and keep its AppWrapper; changes in place."""
     requeuing_time_s: NotRequired[int]

@@ -42,7 +42,7 @@ def record_of(
         value |= {"app_id": unknown(), "job_name": unknown()}
     if "namespace" in marks.unknown:
         value["namespace"] = unknown()
-    if launch.decision.action is Action.IGNORE and is_marked(state.outputs.get("namespace")):
+    if launch.decision.as_launched and is_marked(state.outputs.get("namespace")):
         # The outputs in the state are kept, and so is what was secret in them.
         value["namespace"] = pulumi.Output.secret(value["namespace"])
     return value if uid is None or run.uid is not None else {**value, "uid": uid}
@@ -66,7 +66,7 @@ def entry_of(
     if (app.get("log_options") or {}).get("log_archive") != log_archive:
         reading = {key: item for key, item in (app.get("log_options") or {}).items() if key != "log_archive"}
         value["log_options"] = reading if log_archive is None else {**reading, "log_archive": log_archive}
-    if launch.decision.action in (Action.IGNORE, Action.DONE_AND_GONE):
+    if launch.decision.as_launched or launch.decision.action is Action.DONE_AND_GONE:
         return value
     value |= {
         "app_id": outputs["app_id"],

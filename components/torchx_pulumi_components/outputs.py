@@ -15,7 +15,6 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import write_identity
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.requested import write_requested
-from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.registration import planned_role, pod_group_objects
 from torchx_pulumi.schedulers import variant_of
 from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
@@ -68,7 +67,7 @@ def run_outputs(
     if launch.run.cluster is None and launch.cluster is not None:
         # An output may change without a change of the deployment; the record stays as the launch wrote it.
         outputs["cluster"] = write_identity(launch.cluster)
-    if launch.decision.action is Action.IGNORE:
+    if launch.decision.as_launched:
         kept = stored_outputs(state).items()
         return outputs | {name: value for name, value in kept if name not in ("observed", "requested", "uid")}
     return outputs

@@ -102,12 +102,13 @@ async def component_urns(token: str, name: str, opts: pulumi.ResourceOptions) ->
     return present, *dict.fromkeys([*own, *inherited])
 
 
-def read_stack_state(urns: Sequence[str], job_object: Kind) -> StackState:
+def read_stack_state(urns: Sequence[str], job_objects: Sequence[Kind]) -> StackState:
     """Read what the state has of a component.
 
     Args:
         urns: Its `component_urns`.
-        job_object: Kind of its child that stands for the run.
+        job_objects: Kinds of its child that stands for the run, the one of the arguments first; the last run may have
+            had another variant.
 
     Raises:
         DeployError: The state cannot be read.
@@ -118,7 +119,8 @@ def read_stack_state(urns: Sequence[str], job_object: Kind) -> StackState:
         children = dict(_children(urn, outputs))
         own_outputs, intent = outputs.get(urn) or {}, children.get((STASH, "-intent"))
         record = plain(own_outputs.get(RECORD))
-        job = children.get((type_token(job_object.api_version, job_object.kind), ""))
+        tokens = (type_token(kind.api_version, kind.kind) for kind in job_objects)
+        job = next((children[token, ""] for token in tokens if (token, "") in children), None)
         if record is None and intent is None and job is None:
             continue
         app = plain((children.get((STASH, APP_SUFFIX)) or {}).get("input"))

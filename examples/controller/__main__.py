@@ -24,16 +24,20 @@ READ = ["get", "list", "watch"]
 IN_NAMESPACES = [
     {"apiGroups": ["batch.volcano.sh"], "resources": ["jobs"], "verbs": READ},
     {"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": READ},
+    # Those of AppWrappers v1beta2.
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": READ},
     {
         "apiGroups": ["scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.sigs.k8s.io"],
         "resources": ["podgroups"],
         "verbs": READ,
     },
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads", "localqueues"], "verbs": READ},
     {"apiGroups": [""], "resources": ["pods", "events"], "verbs": READ},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
 ]
 IN_NO_NAMESPACE = [
     {"apiGroups": ["scheduling.volcano.sh"], "resources": ["queues"], "verbs": READ},
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["clusterqueues", "cohorts"], "verbs": READ},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
 ]

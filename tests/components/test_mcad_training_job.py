@@ -342,6 +342,56 @@ def test_the_version_of_a_running_job_cannot_change(engine: Any) -> None:
     assert "api_version cannot change from v1beta1 to v1beta2" in text
 
 
+@pytest.mark.parametrize(
+    ("first", "token", "then"),
+    [
+        ({"role": {"max_retries": 1}, "requeuing_time_s": 60, "priority": 3}, V1BETA1, "v1beta2"),
+        ({"api_version": "v1beta2", "local_queue": "team"}, V1BETA2, "v1beta1"),
+    ],
+    ids=["to the operator", "back to MCAD"],
+)
+def test_a_finished_job_is_not_run_again_by_another_controller(
+    engine: Any, first: dict[str, Any], token: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda text, *_: said.append(text))
+    names = ("app_id", "app_handle", "pod_names", "declared", "uid", "observed")
+    make(engine, **first)
+    live = remember(engine, token, state="Completed", phase="Succeeded", Succeeded=1)
+    job = make(engine, cluster(live), **first)
+    outputs = {name: engine.value(getattr(job, name)) for name in names}
+    assert outputs["observed"]["state"] == "SUCCEEDED"
+    remember(engine, token)
+    engine.mocks.state[f"{PREFIX}::train"] |= outputs
+    engine.mocks.state[f"{PREFIX}${token}::train"] = live
+    queue = {"local_queue": "team"} if then == "v1beta2" else {}
+    after = {"role": first.get("role", {}), "api_version": then, **queue}
+
+    # Its object is there.
+    job = make(engine, cluster(live), **after)
+    kept = engine.mocks.one(token).inputs
+    assert (kept["metadata"]["name"], kept["spec"]) == (live["metadata"]["name"], {})
+    assert {name: engine.value(getattr(job, name)) for name in outputs} == outputs
+    assert any("is kept as it is. To run it again, set `rerun`" in text for text in said)
+
+    # Its object is gone with the definition of its version.
+    gone = cluster(without=(APP_WRAPPER if token == V1BETA1 else APP_WRAPPER_V1BETA2,))
+    make(engine, gone, preview=True, **after)
+    assert engine.mocks.one(token).inputs["metadata"]["name"] == live["metadata"]["name"]
+    for _ in range(2):
+        job = make(engine, gone, **after)
+        assert not engine.mocks.of_type(V1BETA1) + engine.mocks.of_type(V1BETA2)
+        shown = {name: engine.value(getattr(job, name)) for name in outputs if name != "observed"}
+        assert shown == {name: value for name, value in outputs.items() if name != "observed"}
+        assert engine.value(job.observed)["state"] == "SUCCEEDED"
+        engine.mocks.state.pop(f"{PREFIX}${token}::train", None)
+
+    # This cluster has no Kueue.
+    after.pop("local_queue", None)
+    make(engine, gone, rerun="again", **after)
+    assert len(engine.mocks.of_type(V1BETA2 if then == "v1beta2" else V1BETA1)) == 1
+
+
 def test_a_finished_job_that_is_gone_is_not_run_again(engine: Any) -> None:
     make(engine)
     live = remember(engine, state="Completed", Succeeded=1)

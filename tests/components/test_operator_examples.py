@@ -13,6 +13,9 @@ import pytest
 import yaml
 from torchx_pulumi.cli.main import _parser
 from torchx_pulumi.kube.kinds import LEASE
+from torchx_pulumi.schedulers.appwrapper.cluster_checks import of_app_wrapper
+from torchx_pulumi.schedulers.appwrapper.kueue_observe import PERMISSIONS as KUEUE_PERMISSIONS
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
 from torchx_pulumi.schedulers.permissions import READING, Permission
 from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS
 from torchx_pulumi.storage.owners import POD_VARIABLE
@@ -92,10 +95,25 @@ def watched(*, namespaced: bool) -> list[Grant]:
     return sorted(grants | {grant_of(one) for one in READING if one.kind.namespaced is namespaced})
 
 
-def test_members_of_a_team_may_do_what_jobs_on_volcano_need_in_their_namespace(engine: Engine) -> None:
-    made = Example(engine, "platform", team="team-a", members="team-a-users")
-    needed = sorted(grant_of(one) for one in PERMISSIONS if not one.everywhere)
-    assert granted(made.one(f"{RBAC}:Role")["rules"]) == needed
+UNDER_KUEUE = (*of_app_wrapper(APP_WRAPPER_V1BETA2), *KUEUE_PERMISSIONS)
+QUOTA = {"cpu": 8, "memory": "8Gi", "nvidia.com/gpu": "4"}
+KUEUE = "kueue.x-k8s.io/v1beta2"
+
+
+@pytest.mark.parametrize(
+    ("config", "needed"),
+    [
+        ({}, PERMISSIONS),
+        ({"volcano": False, "quota": QUOTA}, UNDER_KUEUE),
+        ({"quota": QUOTA}, (*PERMISSIONS, *UNDER_KUEUE)),
+    ],
+    ids=["Volcano", "Kueue", "both"],
+)
+def test_members_of_a_team_may_do_what_their_jobs_need_in_their_namespace(
+    engine: Engine, config: dict[str, Any], needed: tuple[Permission, ...]
+) -> None:
+    made = Example(engine, "platform", team="team-a", members="team-a-users", **config)
+    assert granted(made.one(f"{RBAC}:Role")["rules"]) == sorted({grant_of(one) for one in needed if not one.everywhere})
     binding = made.one(f"{RBAC}:RoleBinding")
     assert binding["roleRef"]["name"] == made.one(f"{RBAC}:Role")["metadata"]["name"]
     assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [("Group", "team-a-users")]
@@ -113,11 +131,30 @@ def test_a_team_gets_what_it_asks_for(engine: Engine) -> None:
     assert {each["metadata"]["namespace"] for each in (secret, account)} == {"team-a"}
 
 
+def test_a_quota_is_that_of_the_queue_of_the_team_and_of_its_namespace_only(engine: Engine) -> None:
+    flavor = {"nodeLabels": {"pool": "gpu"}}
+    made = Example(engine, "platform", team="team-a", volcano=False, quota=QUOTA, flavor=flavor)
+    assert made.all("scheduling.volcano.sh/v1beta1:Queue") == []
+    kinds = ("ResourceFlavor", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass")
+    found = {kind: made.one(f"{KUEUE}:{kind}") for kind in kinds}
+    assert {each["metadata"]["name"] for each in found.values()} == {"team-a"}
+    assert found["ResourceFlavor"]["spec"] == flavor
+    queue = found["ClusterQueue"]["spec"]
+    assert queue["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
+    (group,) = queue["resourceGroups"]
+    assert group["coveredResources"] == [*QUOTA]
+    resources = [{"name": name, "nominalQuota": str(most)} for name, most in QUOTA.items()]
+    assert group["flavors"] == [{"name": "team-a", "resources": resources}]
+    assert found["LocalQueue"]["metadata"]["namespace"] == "team-a"
+    assert found["LocalQueue"]["spec"] == {"clusterQueue": "team-a"}
+    assert found["WorkloadPriorityClass"]["value"] == 1000
+
+
 def test_a_team_that_asks_for_nothing_gets_no_secret_and_no_binding(engine: Engine) -> None:
     made = Example(engine, "platform")
     assert made.one("scheduling.volcano.sh/v1beta1:Queue")["spec"] == {"weight": 1}
     assert made.one("core/v1:ServiceAccount")["imagePullSecrets"] == []
-    assert made.all("core/v1:Secret") == made.all(f"{RBAC}:RoleBinding") == []
+    assert made.all("core/v1:Secret") == made.all(f"{RBAC}:RoleBinding") == made.all(f"{KUEUE}:LocalQueue") == []
 
 
 def test_the_template_of_the_platform_is_the_example() -> None:

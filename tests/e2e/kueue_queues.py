@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.appwrapper.objects import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
+from torchx_pulumi.schedulers.appwrapper.objects import RESOURCE_FLAVOR as FLAVOR
 
 from tests.e2e.project import eventually
 from tools.local_cluster import Cluster
 from tools.local_cluster.fake_nodes import NODE_LABEL
 
 GROUP = "kueue.x-k8s.io"
-WORKLOAD = Kind(group=GROUP, version="v1beta2", kind="Workload", plural="workloads")
-LOCAL_QUEUE = Kind(group=GROUP, version="v1beta2", kind="LocalQueue", plural="localqueues")
-CLUSTER_QUEUE = Kind(group=GROUP, version="v1beta2", kind="ClusterQueue", plural="clusterqueues", namespaced=False)
-FLAVOR = Kind(group=GROUP, version="v1beta2", kind="ResourceFlavor", plural="resourceflavors", namespaced=False)
+PRIORITY = Kind(
+    group=GROUP,
+    version="v1beta2",
+    kind="WorkloadPriorityClass",
+    plural="workloadpriorityclasses",
+    namespaced=False,
+)
+CHECK = Kind(group=GROUP, version="v1beta2", kind="AdmissionCheck", plural="admissionchecks", namespaced=False)
+V1BETA2 = find_backend("mcad").variants["v1beta2"]
 FAKE_GPU = {
     "nodeLabels": {NODE_LABEL: "fake"},
     "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}],
@@ -34,10 +45,13 @@ class KueueQueues:
         self._api = cluster.api
         self._look = KubernetesCluster.connect(str(cluster.kubeconfig))
 
-    def make(self, name: str, quota: Mapping[str, str], **spec: Any) -> str:
-        """Make a LocalQueue and its ClusterQueue with a quota for each resource; return the name of both."""
-        flavor, whole = f"fake-{self.namespace}", f"{name}-{self.namespace}"
-        self.create(FLAVOR, flavor, FAKE_GPU)
+    def make(self, name: str, quota: Mapping[str, str], nodes: str = "fake", **spec: Any) -> str:
+        """Make a LocalQueue and its ClusterQueue with a quota for each resource; return the name of both.
+
+        `nodes` is `fake`, or `real` for pods that go to the real node.
+        """
+        flavor, whole = f"{nodes}-{self.namespace}", f"{name}-{self.namespace}"
+        self.create(FLAVOR, flavor, FAKE_GPU if nodes == "fake" else {})
         resources = [{"name": resource, "nominalQuota": most} for resource, most in quota.items()]
         group = {"coveredResources": [*quota], "flavors": [{"name": flavor, "resources": resources}]}
         self.create(CLUSTER_QUEUE, whole, {"namespaceSelector": {}, "resourceGroups": [group], **spec})
@@ -45,11 +59,23 @@ class KueueQueues:
         eventually(lambda: self.condition(self.object(LOCAL_QUEUE, whole), "Active").get("status") == "True")
         return whole
 
-    def create(self, kind: Kind, name: str, spec: Mapping[str, Any]) -> None:
-        """Create an object; one that is there is left as it is."""
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": dict(spec)}
-        within = f"/namespaces/{self.namespace}" if kind.namespaced else ""
-        self._api.create(f"/apis/{kind.api_version}{within}/{kind.plural}", body)
+    def create(self, kind: Kind, name: str, spec: Mapping[str, Any], **fields: Any) -> None:
+        """Create an object, with fields next to its spec; one that is there is left as it is."""
+        head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
+        body = {**head, **({"spec": dict(spec)} if spec else {}), **fields}
+        self._api.create(f"/apis/{kind.api_version}{self._within(kind)}/{kind.plural}", body)
+
+    def _within(self, kind: Kind) -> str:
+        return f"/namespaces/{self.namespace}" if kind.namespaced else ""
+
+    def patch(self, kind: Kind, name: str, change: Mapping[str, Any], part: str = "") -> None:
+        """Change fields of an object, or of its status (`part="/status"`)."""
+        path = f"/apis/{kind.api_version}{self._within(kind)}/{kind.plural}/{name}{part}"
+        self._api.request("PATCH", path, json.dumps(dict(change)).encode(), kind="merge-patch+json")
+
+    def status(self, name: str) -> JobStatus:
+        """Read the status of an AppWrapper as every command does."""
+        return V1BETA2.read_status(V1BETA2.observe(self._look, self.namespace, name), datetime.now(timezone.utc))
 
     def object(self, kind: Kind, name: str) -> Json:
         """Return an object; empty if there is none."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
 
-from tests.e2e.kueue_queues import KueueQueues
-from tests.e2e.project import eventually
+from tests.e2e.app_wrappers import AppWrappers
+from tests.e2e.kueue_queues import PRIORITY, KueueQueues
+from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
+from tests.e2e.mcad_project import is_state as is_job_state
+from tests.e2e.project import Project, changes, eventually
 from tests.e2e.torchx_cli import TorchxCli, runner_of
 from tools.local_cluster import Cluster
 
@@ -31,10 +35,13 @@ def queues(kueue_cluster: Cluster, namespace: str) -> KueueQueues:
 
 
 @pytest.fixture
-def runner(
-    pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Runner]:
-    with runner_of(TorchxCli(pulumi_env, tmp_path, kubeconfig), monkeypatch) as found:
+def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
+    return TorchxCli(pulumi_env, tmp_path, kubeconfig)
+
+
+@pytest.fixture
+def runner(cli: TorchxCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+    with runner_of(cli, monkeypatch) as found:
         yield found
 
 
@@ -59,7 +66,7 @@ def is_state(runner: Runner, handle: str, state: AppState) -> bool:
 
 
 def test_a_job_waits_for_quota_and_runs_once_there_is_room(
-    runner: Runner, queues: KueueQueues, look: KubernetesCluster
+    runner: Runner, cli: TorchxCli, queues: KueueQueues, look: KubernetesCluster
 ) -> None:
     queue = queues.make("team", {"cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "4"})
     first = launch(runner, queues.namespace, queue, gpus=3, run_for="1h")
@@ -77,6 +84,20 @@ def test_a_job_waits_for_quota_and_runs_once_there_is_room(
     assert (head["spec"]["suspend"], head["status"]["phase"]) == (True, "Suspended")
     assert is_state(runner, second, AppState.PENDING)
     assert len(look.list(POD, queues.namespace)) == 3
+    why = "asks for 2 nvidia.com/gpu; 1 of 4 nvidia.com/gpu are free in ClusterQueue"
+    assert why in cli.torchx("status", second).text
+    apps = json.loads(cli.ours("fleet", "--json", "--namespace", queues.namespace).out)["apps"]
+    assert {one["reason"] for one in apps} == {"Running", "OverQuota"}
+    refused = cli.ours("resume", second, code=None).text
+    assert f"is PENDING ({why}" in refused
+    assert "only its controller resumes an AppWrapper; wait until jobs of its queue end" in refused
+    never = cli.torchx(
+        *("run", "--dryrun", "-s", "pulumi_mcad"),
+        *("-cfg", f"namespace={queues.namespace},api_version=v1beta2,local_queue={queue}"),
+        *("utils.echo", "--num_replicas", "9", "--image", "app:1"),
+        code=None,
+    )
+    assert "can never admit the job" in never.text
 
     runner.cancel(first)
     eventually(lambda: is_state(runner, second, AppState.RUNNING))
@@ -85,3 +106,55 @@ def test_a_job_waits_for_quota_and_runs_once_there_is_room(
     pods = [pod["spec"] for pod in look.list(POD, queues.namespace) if pod["metadata"]["name"].startswith(name)]
     # Kueue has added what the flavor says.
     assert [pod["nodeSelector"] for pod in pods] == [{"torchx-pulumi/node": "fake"}] * 2
+
+
+def test_an_up_without_a_change_leaves_a_job_alone_that_kueue_holds_or_has_preempted(
+    kueue_cluster: Cluster, queues: KueueQueues, make_project: Callable[..., Project], look: KubernetesCluster
+) -> None:
+    queues.create(PRIORITY, "minor", {}, value=1)
+    queues.create(PRIORITY, "major", {}, value=100)
+    quota = {"cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "4"}
+    queue = queues.make("team", quota, preemption={"withinClusterQueue": "LowerPriority"})
+    jobs = AppWrappers(kueue_cluster, queues.namespace, APP_WRAPPER_V1BETA2)
+    role = {"num_replicas": 2, "resource": {"cpu": 0.2, "gpu": 1, "memMB": 16}}
+    program = McadProject(
+        make_project(program=MCAD_PROGRAM),
+        "app:1",
+        api_version="v1beta2",
+        local_queue=queue,
+        labels={"kueue.x-k8s.io/priority-class": "minor"},
+    )
+    project = program.project
+
+    def leaves_it_alone() -> None:
+        assert changes(project.up()).keys() == {"unchanged"}
+        assert changes(project.up("--refresh")).keys() == {"unchanged"}
+
+    program.job(role={**role, "num_replicas": 5})
+    assert "can never admit the job: it asks for 5 nvidia.com/gpu in all" in project.preview(fails=True)
+
+    others = {**role, "num_replicas": 3, "args": ["-c", "sleep 3600"]}
+    first = jobs.submit(others, local_queue=queue)
+    eventually(lambda: jobs.phase(first) == "Running")
+    program.job(role=role)
+    seen = program.until(lambda seen: bool(seen["reason"] == "OverQuota"))
+    assert "asks for 2 nvidia.com/gpu; 1 of 4 nvidia.com/gpu are free" in seen["message"]
+    uid = project.output("train")["uid"]
+    leaves_it_alone()
+    program.job(role={**role, "args": ["-c", "sleep 7200"]})
+    assert "on_running_change" in project.preview(fails=True)
+
+    program.job(role=role)
+    jobs.delete(first)
+    program.until(is_job_state("RUNNING"))
+    leaves_it_alone()
+    urgent = jobs.submit(others, local_queue=queue, labels={"kueue.x-k8s.io/priority-class": "major"})
+    seen = program.until(lambda seen: bool(seen["reason"] == "Preempted"))
+    assert f"to make room for AppWrapper {queues.namespace}/{urgent}" in seen["message"]
+    leaves_it_alone()
+    jobs.delete(urgent)
+    seen = program.until(is_job_state("RUNNING"))
+    assert "evicted by Kueue once (Preempted 1)" in seen["message"]
+    assert project.output("train")["uid"] == uid
+    project.destroy()
+    assert look.list(APP_WRAPPER_V1BETA2, queues.namespace) == []

@@ -57,6 +57,13 @@ CASES: dict[str, dict[str, Any]] = {
     "long-name": {"roles": TWO_ROLES, "app_id": "n" * 60, "options": {"coscheduler_name": "coscheduler"}},
     "port-out-of-range": {"roles": one(port_map={"c10d": 29500, "bad": 70000})},
     "v1beta2": {"roles": TWO_ROLES, "options": {"api_version": "v1beta2"}},
+    "v1beta2-role": {
+        "roles": [
+            *one(num_replicas=20, args=["${rank0_env}"]),
+            {**PLAIN, "name": "reader", "num_replicas": 3, "args": ["${replica_id}"]},
+        ],
+        "options": {"api_version": "v1beta2"},
+    },
     "v1beta2-kueue": {
         "roles": one(max_retries=2),
         "options": {

@@ -35,7 +35,7 @@ def test_one_module_parses_checkpoints() -> None:
 SCHEDULERS = ROOT / "sdk" / "torchx_pulumi" / "schedulers"
 EXPLAINING = {
     *(SCHEDULERS / "diagnosis").glob("*.py"),
-    SCHEDULERS / "appwrapper" / "diagnosis.py",
+    *(SCHEDULERS / "appwrapper").glob("*diagnosis.py"),
     SCHEDULERS / "volcano" / "diagnosis.py",
 }
 STATUS_TYPES = {"JobStatus", "ReplicaStatus", "Condition", "replace"}

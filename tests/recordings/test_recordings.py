@@ -50,6 +50,8 @@ REFUSED = {f"volcano-pods/generated-{number}" for number in (12, 13)} | {
     "mcad-v1beta2/generated-0",
 }
 """Jobs with replicas that the API server refuses: their overlay makes a container without an image."""
+RESHAPED = {f"mcad-v1beta2/generated-{number}" for number in (1, 2, 6, 11, 13, 14)}
+"""Jobs of more than 8 replicas, of which a new launch has Indexed Jobs: the operator refuses so many pods."""
 LAUNCHED = [job for job in APPS if WHOLE or not job.id.partition("/")[2].startswith(USUAL)]
 
 
@@ -168,7 +170,7 @@ def test_a_new_run_that_no_cluster_can_start_is_refused(job: ProgramJob) -> None
 
 
 @pytest.mark.skipif(torchx.__version__ != "0.7.0", reason="recorded with TorchX 0.7.0; AppDefs of others differ")
-@each(APPS)
+@each([job for job in APPS if job.id not in RESHAPED])
 def test_a_launch_by_torchx_is_written_down_as_before(job: TorchxJob) -> None:
     with producing.environment(job.user) as folder:
         made = producing.launch(job, folder)

@@ -31,6 +31,7 @@ class Kind:
 
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")
 SERVICE = Kind(group="", version="v1", kind="Service", plural="services")
+JOB = Kind(group="batch", version="v1", kind="Job", plural="jobs")
 EVENT = Kind(group="", version="v1", kind="Event", plural="events")
 SECRET = Kind(group="", version="v1", kind="Secret", plural="secrets")
 NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)

@@ -12,7 +12,7 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.options import Options, TaskLayout
 
 OptionsT = TypeVar("OptionsT", bound=Options, default=Any)
 """Class of the options of a plan."""
@@ -105,5 +105,7 @@ class JobPlan(Generic[OptionsT]):
     """The job that the plan was made from."""
     options: OptionsT
     roles: Sequence[RolePlan]
+    layout: TaskLayout = TaskLayout.REPLICA
+    """`role`, or `replica` where each replica is a task."""
     warnings: Sequence[str] = field(default_factory=tuple)
     """Hints for the user about a job that passed the checks."""

@@ -27,9 +27,10 @@ class TaskLayout(str, Enum):
     REPLICA = "replica"
     """One task per replica, as TorchX writes it."""
     ROLE = "role"
-    """Replicas that differ only in their index are one task with `replicas: n`."""
+    """Replicas that differ only in their index are one task with `replicas: n`, in an AppWrapper v1beta2 one Job."""
     AUTO = "auto"
-    """`role` above 10 replicas, or above 100 if the job names what shared tasks change; else `replica`."""
+    """`role` above 10 replicas (AppWrapper v1beta2: 8), or above 100 if the job names what shared tasks change; else
+    `replica`."""
 
 
 Manifest = dict[str, Any]

@@ -59,14 +59,14 @@ class Reason(str, Enum):
     """Every suitable node is full now, or a volume is not made yet. The summary names what is short and nodes that
     could take it."""
     NEVER_SCHEDULABLE = "NeverSchedulable"
-    """No room ends the wait: more than the cluster has; labels, taints or cordons that exclude every node; no such
-    claim or StorageClass; a volume of other nodes."""
+    """No room ends the wait: more than the cluster or the queue can have; labels, taints or cordons that exclude every
+    node; no such claim or StorageClass; a volume of other nodes."""
     GANG_WAITING = "GangWaiting"
     """Some replicas have a place, others not, and the gang starts whole: k of n."""
     QUEUE_MISSING = "QueueMissing"
     """The queue does not exist."""
     QUEUE_CLOSED = "QueueClosed"
-    """The queue is closed."""
+    """The queue is closed or stopped, or takes no job of the namespace."""
     OVER_QUOTA = "OverQuota"
     """More than the queue's capability or the namespace's ResourceQuota leaves. The detail names what runs in the
     queue."""
@@ -108,9 +108,9 @@ class Reason(str, Enum):
     OUT_OF_MEMORY = "OutOfMemory"
     """A container used more memory than its limit, which is named."""
     EVICTED = "Evicted"
-    """The node took the pod away, or somebody drained it."""
+    """The node took the pod away, or somebody drained it; or Kueue took the job's admission back."""
     PREEMPTED = "Preempted"
-    """The pod had to make room for another."""
+    """The pod, or under Kueue the whole job, had to make room for another."""
     NODE_LOST = "NodeLost"
     """The node of the pod went away, shut down, or does not answer."""
     FAILED = "Failed"
@@ -122,7 +122,7 @@ class Reason(str, Enum):
     CANCELLED = "Cancelled"
     """Stopped, because somebody asked for it."""
     POD_GONE = "PodGone"
-    """Its pods were deleted before their end was seen; `gang=pods` and AppWrapper v1beta2 do not make them again."""
+    """Its pods were deleted before their end was seen; `gang=pods`, AppWrapper v1beta2 with pods make no new ones."""
     NOT_FOUND = "NotFound"
     """The job's objects are not in the cluster."""
     NOT_OBSERVED = "NotObserved"

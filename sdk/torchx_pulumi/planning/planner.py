@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, OptionsT, RolePlan, TaskPlan
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, RoleSpec
-from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.options import Options, TaskLayout
 from torchx_pulumi.planning import names, quantities
 from torchx_pulumi.planning.layout import RoleTasks, spans, uses_replica_id
 from torchx_pulumi.planning.macros import (
@@ -61,6 +61,7 @@ def make_plan(
         spec=spec,
         options=options,
         roles=tuple(roles),
+        layout=TaskLayout.ROLE if tasks else TaskLayout.REPLICA,
         warnings=tuple(warnings),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -36,6 +36,8 @@ class Decision:
     """Paths that changed."""
     message: str = ""
     """One or more sentences for the user. Empty: none is needed."""
+    as_launched: bool = False
+    """The run stays as it was launched, whatever the program asks for."""
 
 
 def launched_replicas(record: RunRecord | None, replicas: Mapping[str, int]) -> dict[str, int]:
@@ -62,6 +64,7 @@ def decide(
     live: bool = True,
     renamed: bool = False,
     end: str | None = None,
+    controllers: Set[str] = frozenset(),
 ) -> Decision:
     """Decide what to do about a job.
 
@@ -78,6 +81,8 @@ def decide(
         live: The object was read from the cluster now. False: it is as of the last refresh.
         renamed: The program asks for a fixed name which the last run does not have.
         end: State in which the last run ended, if its object is gone. None: its end was not seen.
+        controllers: Options that are no reason to run a job again that is over, since another controller shall run it.
+            Empty: the same one shall.
     """
     if observed is not None and not owned:
         return Decision(action=Action.REFUSE, message="")
@@ -88,6 +93,15 @@ def decide(
     is_same = desired.launched == record.launched and all(is_in_place(path) for path in fields)
     if (desired.hash == record.hash or is_same) and not renamed:
         return _same_run(record, [path for path in fields if is_in_place(path)], observed, interrupted, end)
+    is_taken_over = controllers and all(is_in_place(path) or path in controllers for path in fields)
+    if is_taken_over and not renamed and desired.launched == record.launched:
+        if observed is None:
+            return replace(_same_run(record, fields, None, interrupted, end), as_launched=not interrupted)
+        if observed.state.terminal:
+            message = (
+                f"{_words(fields)} changed; finished run {record.job_name} ({observed.state.value}) is kept as it is. "
+            )
+            return Decision(action=Action.IGNORE, fields=fields, message=message + RUN_AGAIN, as_launched=True)
     immutable = [path for path in fields if not is_in_place(path)] + (["job_name"] if renamed else [])
     fields = immutable or [path for path in fields if path.endswith(".num_replicas")] or list(fields)
     what = _words(fields)
@@ -128,7 +142,7 @@ def _unfinished_run(run: str, fields: Sequence[str], since: str, policy: OnRunni
         return Decision(action=Action.RELAUNCH, fields=fields, message=message)
     if policy is OnRunningChange.IGNORE:
         message = f"{what} changed; run {run}, {since}, is kept as it is (on_running_change: ignore)"
-        return Decision(action=Action.IGNORE, fields=fields, message=message)
+        return Decision(action=Action.IGNORE, fields=fields, message=message, as_launched=True)
     message = (
         f"changing {what} would relaunch run {run}, {since}. Nothing was changed. To end that run and launch the new "
         "one, set on_running_change to `replace`; to keep it until it has finished, set it to `ignore`; or wait, or "

@@ -222,7 +222,8 @@ def new_run(spec: JobSpec, options: Options, state: LaunchState) -> RunRecord:
     hash_ = run_hash(digests, replicas, spec, options, rerun=state.rerun, version=IDENTITY_VERSION)
     job_name = state.job_name or names.job_name(state.name, hash_, state.owner, tail=backend.name_tail(spec, options))
     tasks = backend.choose_layout(spec, options).tasks or {}
-    if all(len(tasks.get(role, ())) in (0, count) for role, count in replicas.items()):
+    is_single = all(len(tasks.get(role, ())) in (0, count) for role, count in replicas.items())
+    if is_single and not variant_of(options).single_tasks_differ:
         # Layout `role` with single replicas is layout `replica`, which renders the same.
         tasks = {}
     return RunRecord(

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Set
+from typing import Final
 
 from torchx_pulumi.kube import Reader
 from torchx_pulumi.kube.kinds import SECRET
 from torchx_pulumi.model.errors import ClusterError, Problem
+from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.schedulers.protocol import NamedObject
 from torchx_pulumi.schedulers.registry import backend_of
+
+QUEUE_OPTIONS: Final = frozenset({"namespace", "local_queue"})
+"""Options without whose objects nothing can be said about the quota of a job."""
 
 
 def preflight(
     cluster: Reader,
     options: Options,
     *,
+    plan: JobPlan | None = None,
     may_come: Set[str] = frozenset(),
     unknown: Set[str] = frozenset(),
 ) -> tuple[list[Problem], list[str]]:
@@ -25,8 +31,10 @@ def preflight(
     Args:
         cluster: The cluster of the launch.
         options: Options of the job.
+        plan: The planned job. None: whether its queue can let it in is not checked.
         may_come: Names of options whose object the same deployment may create; these objects are not checked.
-        unknown: Names of options that only `up` knows; their objects, and all in an unknown namespace, are not checked.
+        unknown: Names of arguments that only `up` knows; their objects, and all in an unknown namespace, are not
+            checked, nor whether a queue can admit the job.
 
     Returns:
         Problems that prevent the launch, and warnings.
@@ -48,6 +56,9 @@ def preflight(
                 problems.append(found)
             elif found is not None:
                 warnings.append(found)
+    if plan is not None and not unknown and not QUEUE_OPTIONS & may_come:
+        never, hints = backend.check_admission(cluster, plan)
+        problems, warnings = [*problems, *never], [*warnings, *hints]
     return problems, warnings
 
 

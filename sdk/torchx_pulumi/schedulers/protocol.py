@@ -124,10 +124,18 @@ class Variant:
     says whether `max_retries` covers that."""
     diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
     """Yield why a run waits or failed by the scheduler's own objects. Pods are diagnosed for all schedulers."""
+    most_per_task: int = 1
+    """Replicas that one task can have. 1: there is no layout `role`."""
+    auto_replicas: int = AUTO_REPLICAS
+    """Most replicas of a job for which the layout `auto` is `replica`."""
+    named_replicas: int = LARGE_REPLICAS
+    """The same for a job that names something that the layout `role` changes."""
+    single_tasks_differ: bool = False
+    """A task of one replica is rendered otherwise in the layout `role` than in the layout `replica`."""
     pod_name: Callable[[JobPlan, TaskPlan, int], str]
     """Name the pod of a replica, by its task and its place in the task, from 0."""
     fixed_pod_names: bool = True
-    """Pods have exactly these names. False: a controller adds to them, and logs are read from the observed pod."""
+    """Pods have exactly these names. False: a controller may add to them, and logs are read from the observed pod."""
     service: Callable[[JobPlan], str] = lambda _plan: ""
     """Name the headless Service. Empty: the run has none."""
     pod_groups: Callable[[JobPlan, Sequence[RolePlan], str], list[str]] = lambda _plan, _roles, _uid: []
@@ -253,14 +261,14 @@ class SchedulerBackend(Generic[OptionsT]):
     """Variants by name, the default first."""
     variant_option: str | None = None
     """Option that chooses the variant. None: there is one variant."""
+    controller_options: frozenset[str] = frozenset()
+    """Options by which another controller runs the same job: that of the variant, and those that only one has."""
     check_options: Callable[[OptionsT], Iterator[Problem]]
     """Rules for every option by itself."""
     check_launch: Callable[[JobSpec, OptionsT, object, Mapping[str, int]], Iterator[Problem]]
     """Rules for job, options and app id together; the last argument is the name of each task and its replicas."""
     check_size: Callable[[JobPlan[OptionsT]], Iterator[Problem]] = lambda _plan: iter(())
     """Rules for the size of a new launch."""
-    most_per_task: int = 1
-    """Replicas that one task can have. 1: the scheduler has no layout `role`, and its options have no `layout`."""
     layout_obstacles: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
     """Yield why the scheduler cannot run a job in the layout `role`."""
     whole_roles: Callable[[JobSpec, OptionsT], Collection[str]] = lambda _spec, _options: ()
@@ -290,6 +298,8 @@ class SchedulerBackend(Generic[OptionsT]):
     """Return the parts of the scheduler that the cluster lacks; empty if a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []
     """Return the objects that options name and a launch needs."""
+    check_admission: Callable[[Reader, JobPlan[OptionsT]], tuple[list[Problem], list[str]]] = lambda _c, _p: ([], [])
+    """Return why the queue of a planned job can never let it in, and warnings. No request for a job without one."""
     discover: Callable[[Reader, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
     """Return options in which unset ones have the values of the cluster."""
     permissions: Callable[[Reader], Sequence[Permission]] = lambda _cluster: ()
@@ -350,28 +360,25 @@ class SchedulerBackend(Generic[OptionsT]):
 
     def choose_layout(self, spec: JobSpec, options: OptionsT) -> LayoutChoice:
         """Return the tasks of a new launch, as the option `layout` says and the job allows."""
-        asked = getattr(options, "layout", TaskLayout.REPLICA)
+        asked = getattr(options, "layout", TaskLayout.REPLICA) or TaskLayout.AUTO
         replicas = sum(role.num_replicas for role in spec.roles)
         is_auto = asked == TaskLayout.AUTO
-        whole = self.whole_roles(spec, options)
-        if (
-            self.most_per_task == 1
-            or asked == TaskLayout.REPLICA
-            or (is_auto and replicas <= AUTO_REPLICAS and not whole)
-        ):
+        variant, whole = self.variant_of(options), self.whole_roles(spec, options)
+        most = variant.most_per_task
+        if most == 1 or asked == TaskLayout.REPLICA or (is_auto and replicas <= variant.auto_replicas and not whole):
             return LayoutChoice(problems=[_not_one_task(whole, "set layout to role or auto")] if whole else [])
-        obstacles = [*self.layout_obstacles(spec, options), *layout_obstacles(spec, self.most_per_task, whole)]
+        obstacles = [*self.layout_obstacles(spec, options), *layout_obstacles(spec, most, whole)]
         differences = [] if obstacles else [*self.layout_differences(spec, options)]
         if whole and obstacles:
             advice = (
                 f"and cannot be: {'; '.join(obstacles)}; name a role of one replica, for example one of rank 0 alone"
             )
             return LayoutChoice(problems=[_not_one_task(whole, advice)])
-        if is_auto and replicas <= LARGE_REPLICAS and (obstacles or differences) and not whole:
+        if is_auto and replicas <= variant.named_replicas and (obstacles or differences) and not whole:
             return LayoutChoice()
         if obstacles:
             return LayoutChoice(warnings=[f"layout replica, one task per replica: {reason}" for reason in obstacles])
-        tasks = tasks_per_role(spec, self.most_per_task, whole)
+        tasks = tasks_per_role(spec, most, whole)
         if is_auto and any(count > 1 for count in task_counts(spec, tasks).values()):
             differences.append(self.tasks_note)
         return LayoutChoice(tasks=tasks, warnings=[f"layout role, shared tasks: {each}" for each in differences])

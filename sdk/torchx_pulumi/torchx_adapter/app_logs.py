@@ -23,7 +23,8 @@ from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.model.status import Reason
+from torchx_pulumi.model.status import JobStatus, Reason
+from torchx_pulumi.planning.names import label_value
 from torchx_pulumi.runs.waiting import progress_line
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.torchx_adapter import compat
@@ -203,7 +204,13 @@ class _AppLog(_ArchivedLog):
                 raise snapshot.error
             logger.warning("%s", snapshot.error)
         source = _SharedSource(
-            cluster, query, instead=instead, observation=self.observation, entry=entry, progress=self.progress
+            cluster,
+            query,
+            instead=instead,
+            observation=self.observation,
+            entry=entry,
+            replica=(kept.role, kept.replica),
+            progress=self.progress,
         )
         return read_source(source, query, label=label, clock=self.clock)
 
@@ -275,8 +282,7 @@ def _observed_pod(
         snapshot = observation.later(entry, after, threading.Event()) if follow else observation.now(entry)
         if snapshot is None or (snapshot.error is not None and snapshot.error.reason != UNDECIDED_CLUSTER):
             raise (snapshot and snapshot.error) or ClusterError(f"reading the log of {entry.app_id} was stopped")
-        replicas = (item for known in snapshot.status.roles if known.name == role for item in known.replicas)
-        pod = next((item.pod for item in replicas if item.id == replica and item.pod), None)
+        pod = _pod_in(snapshot.status, role, replica)
         if pod is not None:
             return pod
         if not follow or not snapshot.present or snapshot.status.state.terminal:
@@ -285,12 +291,24 @@ def _observed_pod(
         after = clock.monotonic()
 
 
+def _pod_in(status: JobStatus, role: str, replica: int) -> str | None:
+    """Return the name of the pod that a replica has. None: it has none, or it is not known."""
+    roles = (role, label_value(role))
+    replicas = (item for known in status.roles if known.name in roles for item in known.replicas)
+    return next((item.pod for item in replicas if item.id == replica), None)
+
+
 @dataclass(kw_only=True)
 class _SharedSource(PodSource):
-    """A pod whose app is observed once for all readers of its logs."""
+    """The pod of a replica whose app is observed once for all readers of its logs.
+
+    A retry may give the replica a pod of another name, which is read from then on.
+    """
 
     observation: SharedObservation
     entry: RunEntry
+    replica: tuple[str, int]
+    """Name of the role, and id of the replica."""
     progress: ProgressCallback | None
     """Takes lines while the log is waited for. None: no lines."""
     _count: int = 0
@@ -309,6 +327,8 @@ class _SharedSource(PodSource):
             raise ClusterError(text, retryable=error.retryable, reason=error.reason)
         # In a cluster that may not be that of the launch, the app's object is absent.
         over = error is not None or status.state.terminal or status.reason is Reason.NOT_FOUND
+        if not App.of(self.entry).run.variant.fixed_pod_names:
+            self.query = replace(self.query, pod=_pod_in(status, *self.replica) or self.query.pod)
         pods, rows = snapshot.seen.pods, snapshot.seen.rows or {}
         pod = next((item for item in pods or () if item["metadata"]["name"] == self.query.pod), None)
         listed = pods is not None and snapshot.seen.listed

@@ -93,7 +93,12 @@ class Order:
             raise self.lookup.not_found(self.app_id)
         entry, cluster, variant, seen = found
         if variant.control is None:
-            text = f"was cancelled by deleting its {variant.job_object.kind}, which cannot be resumed; launch it again"
+            kind = variant.job_object.kind
+            text = f"was cancelled by deleting its {kind}, which cannot be resumed; launch it again"
+            if seen.job_object is not None and App.of(entry).owns(seen.job_object):
+                status = variant.read_status(seen)
+                text = f"is {status.state.value} ({status.message}); only its controller resumes an {kind}"
+                text += f"; {status.advice}" if status.advice else ""
             raise invalid_job(self.app_id, [Problem("app_id", text)])
         if seen.job_object is None or not App.of(entry).owns(seen.job_object):
             text = "has no job in the cluster any more; launch it again"

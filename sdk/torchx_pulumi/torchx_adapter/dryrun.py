@@ -200,6 +200,8 @@ def validate(request: PulumiJob, cluster: Callable[[], Cluster], namespace: str)
         for kind, manifest in objects_of(request.resource):
             name = manifest["metadata"].get("name", "unnamed")
             reached.create(kind, manifest["metadata"].get("namespace") or namespace, manifest, dry_run=True)
+        plan = request.plan
+        never, hints = ([], []) if plan is None else backend_of(plan.options).check_admission(reached, plan)
     except ClusterError as error:
         # Without credentials that it accepts, the cluster does not judge the job.
         if name is not None and not error.retryable and error.reason != "Unauthorized":
@@ -209,6 +211,11 @@ def validate(request: PulumiJob, cluster: Callable[[], Cluster], namespace: str)
             is_said = error.reason == "NotFound" and any(problem.path == "namespace" for problem in absent)
             raise invalid_job(name, absent if is_said else [*absent, refused]) from error
         logger.warning("the request was not validated: %s", error)
+        return
+    for hint in hints:
+        logger.warning("%s: %s", name, hint)
+    if never:
+        raise invalid_job(str(name), never)
 
 
 def _absent_objects(request: PulumiJob, cluster: Callable[[], Reader]) -> list[Problem]:

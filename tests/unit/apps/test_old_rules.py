@@ -97,7 +97,7 @@ def a_minute_counts_after_the_job_object_is_gone(patch: Patch) -> None:
         (by_last_condition, 153),
         (any_end_wins_over_a_request, 12),
         (by_pods_that_are_deleted, 61),
-        (by_clock_of_the_node, 314),
+        (by_clock_of_the_node, 1133),
         (vanished_is_failed, 2),
         (requests_are_forgotten_when_the_run_is_gone, 3),
         (missing_pods_are_an_end_though_the_pod_group_is_gone, 29),

@@ -26,6 +26,9 @@ OTHER_MIN = replace(SAME, digests={**RECORD.digests, "roles[trainer].min_replica
 RUNNING = JobStatus(
     state=JobState.RUNNING, reason=Reason.NOT_FOUND, message="", started_at=NOW - timedelta(minutes=5, seconds=4)
 )
+WITH_KUEUE = {**RECORD.digests, "api_version": "v1beta2", "local_queue": "team"}
+TAKEN_OVER = replace(RECORD, digests=WITH_KUEUE, hash="bb")
+TAKEN_OVER_OTHER_IMAGE = replace(RECORD, digests={**WITH_KUEUE, "roles[trainer].image": "9"}, hash="bb")
 FINISHED = JobStatus(state=JobState.SUCCEEDED, reason=Reason.NOT_FOUND, message="")
 GONE = None
 
@@ -64,6 +67,32 @@ def test_what_becomes_of_a_recorded_run(
     desired: RunRecord, observed: JobStatus | None, policy: OnRunningChange, interrupted: bool, action: Action
 ) -> None:
     assert decided(desired, observed, policy, interrupted=interrupted).action is action
+
+
+@pytest.mark.parametrize(
+    ("desired", "observed", "interrupted", "action"),
+    [
+        (TAKEN_OVER, RUNNING, False, Action.REFUSE),
+        (TAKEN_OVER, FINISHED, False, Action.IGNORE),
+        (TAKEN_OVER, GONE, False, Action.DONE_AND_GONE),
+        (TAKEN_OVER, GONE, True, Action.LAUNCH),
+        (TAKEN_OVER_OTHER_IMAGE, FINISHED, False, Action.RELAUNCH),
+        (TAKEN_OVER_OTHER_IMAGE, GONE, False, Action.RELAUNCH),
+    ],
+)
+@pytest.mark.parametrize("policy", [OnRunningChange.FAIL, OnRunningChange.REPLACE])
+def test_another_controller_is_no_reason_to_run_a_job_again(
+    desired: RunRecord, observed: JobStatus | None, interrupted: bool, action: Action, policy: OnRunningChange
+) -> None:
+    controllers = frozenset({"api_version", "local_queue"})
+    found = decide(RECORD, desired, observed, policy, NOW, interrupted=interrupted, controllers=controllers)
+    asked_for = action is Action.REFUSE and policy is OnRunningChange.REPLACE
+    assert found.action is (Action.RELAUNCH if asked_for else action)
+    assert found.as_launched is (action in (Action.IGNORE, Action.DONE_AND_GONE))
+    assert "api_version" in found.message or action is Action.LAUNCH
+    # By the same controller, the same fields are another job.
+    same = decide(RECORD, desired, observed, policy, NOW, interrupted=interrupted)
+    assert same.action in (Action.REFUSE, Action.RELAUNCH)
 
 
 def test_a_job_never_launched_is_launched() -> None:

@@ -19,5 +19,5 @@ def test_the_program_of_the_page_explains_a_job_that_waits(
     }
     queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
     monkeypatch.setattr(KubernetesCluster, "connect", lambda: FakeCluster([job, queue]))
-    exec(block("docs/diagnosis.md", "diagnose"), {})
+    exec(block("docs/status.md", "diagnose"), {})
     assert capsys.readouterr().out.startswith("ControllerAbsent\n  ")

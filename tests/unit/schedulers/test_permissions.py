@@ -13,8 +13,9 @@ from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers import permissions
-from torchx_pulumi.schedulers.appwrapper.cluster_checks import of_app_wrapper
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.appwrapper.cluster_checks import LIST_JOBS, WRAPPED, of_app_wrapper
+from torchx_pulumi.schedulers.appwrapper.kueue_observe import PERMISSIONS as KUEUE
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, APP_WRAPPER_V1BETA2
 from torchx_pulumi.schedulers.permissions import READING, Permission
 from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS as VOLCANO
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
@@ -170,7 +171,15 @@ def test_the_object_of_the_job_itself_must_be_readable(form: Any, kind: Any) -> 
 
 def test_the_documented_verbs_are_those_of_the_table() -> None:
     text = DOCS.read_text()
-    for heading, table in (("## Volcano", VOLCANO), ("## MCAD", of_app_wrapper(APP_WRAPPER))):
+    more = (LIST_JOBS, *WRAPPED)
+    assert set(of_app_wrapper(APP_WRAPPER_V1BETA2)) >= {*more}
+    tables = {
+        "## Volcano": VOLCANO,
+        "## MCAD": of_app_wrapper(APP_WRAPPER),
+        "## AppWrappers v1beta2": more,
+        "## Kueue": KUEUE,
+    }
+    for heading, table in tables.items():
         part = text.split(heading)[1].split("\n## ")[0]
         rows = re.findall(r"^\| `(.+?)` \| (.+?) \|", part, re.M)
         listed = {(verb, name): without for names, without in rows for verb, _, name in [names.partition(" ")]}

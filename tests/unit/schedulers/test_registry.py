@@ -62,7 +62,7 @@ def test_options_of_mcad_are_read_from_text_and_camel_case() -> None:
         ({"api_version": "v1"}, "must be v1beta1 or v1beta2"),
         ({"queue": "q"}, "is an option of Volcano"),
         ({"gang": "pods"}, "use coscheduler_name"),
-        ({"layout": "role"}, "has one pod per replica; remove it"),
+        ({"layout": "roles"}, "must be replica or role or auto"),
         ({"network_topology": "hard"}, "is an option of Volcano"),
         ({"plugins": {}}, "is an option of Volcano"),
         ({"success_roles": ["a"]}, "is an option of Volcano, an AppWrapper ends when all its pods have"),

@@ -198,6 +198,13 @@ def test_resume_of_mcad_says_that_it_cannot(world: World, submit: Callable[..., 
         world.scheduler("mcad").resume("default:none")
 
 
+def test_resume_of_an_app_wrapper_that_waits_says_for_what(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit("mcad")
+    with pytest.raises(InvalidJobError, match=r"is SUBMITTED \(.+\); only its controller resumes an AppWrapper"):
+        world.scheduler("mcad").resume(app_id)
+    assert world.cluster.get(APP_WRAPPER, *app_id.split(":")) is not None
+
+
 def test_delete_leaves_nothing_and_may_be_called_again(world: World, kind: str, submit: Callable[..., str]) -> None:
     app_id = submit(kind)
     scheduler = world.scheduler(kind)

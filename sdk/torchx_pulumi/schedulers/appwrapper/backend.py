@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.kube.kinds import JOB, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import LOST_POD_ADVICE, Reason
+from torchx_pulumi.planning.checks.job import MAX_REPLICAS
 from torchx_pulumi.schedulers.appwrapper.checks import (
+    MAX_POD_SETS,
+    TASKS_NOTE,
     check_mcad_launch,
     check_mcad_options,
+    mcad_differences,
+    mcad_obstacles,
     mcad_warnings,
 )
 from torchx_pulumi.schedulers.appwrapper.limits import check_size
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
+    COMPLETION_INDEX,
+    KUEUE_KINDS,
+    RESOURCE_FLAVOR,
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
 )
@@ -30,8 +38,9 @@ from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant, late
 
 _CHECKS = "torchx_pulumi.schedulers.appwrapper.cluster_checks"
 _DIAGNOSIS = "torchx_pulumi.schedulers.appwrapper.diagnosis"
+_KUEUE = "torchx_pulumi.schedulers.appwrapper.kueue_checks"
 _OBSERVE = "torchx_pulumi.schedulers.appwrapper.observe"
-_PHASES = "torchx_pulumi.schedulers.appwrapper.phases"
+_TASKS = "torchx_pulumi.schedulers.appwrapper.tasks"
 
 REPLICA_MESSAGES = {
     Reason.WAITING_IN_QUEUE: "the AppWrapper has not been dispatched yet",
@@ -49,6 +58,7 @@ def _variant(
     cancelled_phases: frozenset[str],
     ends_by_pods: bool,
     lost_pod_advice: str = LOST_POD_ADVICE,
+    most_per_task: int = 1,
 ) -> Variant:
     """Make a variant. An AppWrapper passes no change of its kept fields on to its pods."""
     return Variant(
@@ -62,15 +72,22 @@ def _variant(
         replica_messages=REPLICA_MESSAGES,
         lost_pod_advice=lost_pod_advice,
         diagnose=late(f"{_DIAGNOSIS}:diagnose_mcad"),
+        most_per_task=most_per_task,
+        # More cannot run without Jobs.
+        auto_replicas=MAX_POD_SETS,
+        named_replicas=MAX_POD_SETS,
+        single_tasks_differ=True,
         more_env=rank0_variable,
         pod_name=pod_name,
+        fixed_pod_names=most_per_task == 1,
         service=lambda plan: plan.job_name,
         pod_groups=lambda plan, roles, _uid: (
             [] if plan.options.coscheduler_name is None else [pod_group_name(plan, role) for role in roles]
         ),
         # Names that would be too long have a hash in place of the job's end.
         name_tail=lambda _tasks: 0,
-        pod_templates=late(f"{_PHASES}:pod_templates"),
+        pod_templates=late(f"{_TASKS}:pod_templates"),
+        read_tasks=late(f"{_TASKS}:read_tasks"),
         kept_fields=kept_fields,
         cancelled_phases=cancelled_phases,
         ends_by_pods=ends_by_pods,
@@ -93,8 +110,9 @@ V1BETA2 = _variant(
     # Cancelling deletes the AppWrapper, and never suspends it.
     cancelled_phases=frozenset(),
     ends_by_pods=False,
-    lost_pod_advice="launch again: max_retries of an AppWrapper v1beta2 does not cover a deleted pod, that of "
-    "api_version v1beta1 and of Volcano does",
+    lost_pod_advice="launch again: max_retries of an AppWrapper v1beta2 does not cover a deleted pod in the layout "
+    "replica; in the layout role it does, and that of api_version v1beta1 and of Volcano",
+    most_per_task=MAX_REPLICAS,
 )
 
 BACKEND = SchedulerBackend(
@@ -106,7 +124,6 @@ BACKEND = SchedulerBackend(
     foreign_options={
         "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",
         "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",
-        "layout": "is an option of Volcano, an AppWrapper has one pod per replica; remove it",
         "network_topology": "is an option of Volcano, MCAD places pods one by one; remove it",
         "success_roles": "is an option of Volcano, an AppWrapper ends when all its pods have; remove it",
         "start_after": "is an option of Volcano, an AppWrapper makes all its pods at once; remove it",
@@ -118,22 +135,33 @@ BACKEND = SchedulerBackend(
     discovered={"pod_group_api": "Unset: as the cluster has"},
     variants={variant.name: variant for variant in (V1BETA1, V1BETA2)},
     variant_option="api_version",
+    controller_options=frozenset(
+        {"api_version", "local_queue", "requeuing_time_s", "requeuing_max_time_s", "requeuing_growth"}
+    ),
     check_options=check_mcad_options,
     check_launch=check_mcad_launch,
     check_size=check_size,
-    warnings=lambda spec, options, _tasks: mcad_warnings(spec, options),
+    layout_obstacles=mcad_obstacles,
+    layout_differences=mcad_differences,
+    tasks_note=TASKS_NOTE,
+    replica_id_field=f"metadata.annotations['{COMPLETION_INDEX}']",
+    warnings=mcad_warnings,
     rank0_env=hosts_env,
     diagnose_refusal=late(f"{_DIAGNOSIS}:diagnose_refusal"),
-    kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
-    explaining_kinds=tuple(
-        (kind, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}) for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)
+    kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP, *KUEUE_KINDS, RESOURCE_FLAVOR),
+    explaining_kinds=(
+        *((kind, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}) for kind in (JOB, X_K8S_POD_GROUP, SIGS_POD_GROUP)),
+        *((kind, None) for kind in KUEUE_KINDS),
     ),
     absent=late(f"{_CHECKS}:absent"),
     named_objects=late(f"{_CHECKS}:named_objects"),
     permissions=late(f"{_CHECKS}:permissions"),
+    check_admission=late(f"{_KUEUE}:check_admission"),
+    doctor_checks=(("local-queue", late(f"{_KUEUE}:check_local_queue")),),
     check_installed=late(f"{_CHECKS}:check_installed"),
     discover=late(f"{_CHECKS}:discover"),
     pod_label=labels.UNIQUE_NAME,
+    place_of=late(f"{_TASKS}:place_of"),
     # TorchX gives the Service its default port then.
     tolerated=frozenset({"port"}),
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.model.options import TaskLayout
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.checks.options import check_amount, check_shared_options
 from torchx_pulumi.planning.checks.values import (
@@ -15,6 +18,8 @@ from torchx_pulumi.planning.checks.values import (
     found,
     is_text,
 )
+from torchx_pulumi.planning.layout import texts, uses_replica_id
+from torchx_pulumi.planning.macros import RANK0_HOST_ENV
 from torchx_pulumi.planning.quantities import DEFAULT_PORT, is_port
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADOptions, PodGroupVersion
 
@@ -23,7 +28,13 @@ GROWTHS = ("exponential", "linear", "none")
 
 MAX_POD_SETS = 8
 """Pod sets of an AppWrapper v1beta2 that the operator's webhook lets pass (`internal/webhook/appwrapper_webhook.go`),
-for the sake of Kueue; every Pod is one."""
+for the sake of Kueue; every Pod and every Job is one."""
+
+TASKS_NOTE = (
+    "pods are made by Jobs and called <job>-<role>-<first replica of the Job>-<index>-<five letters>, other ones after "
+    "a retry, and their hosts the same without the letters; set layout to role, or to replica for one pod per replica"
+)
+"""The effect of the layout `role` on every process, and how to choose."""
 
 
 def check_mcad_options(options: MCADOptions) -> Iterator[Problem]:
@@ -59,6 +70,12 @@ def _check_version(options: MCADOptions) -> Iterator[Problem]:
         if options.local_queue is not None and options.suspend is True:
             yield Problem("options.suspend", "must be false with local_queue: Kueue suspends and resumes the job")
         return
+    if options.layout == TaskLayout.ROLE:
+        yield Problem(
+            "options.layout",
+            "must be replica or auto with api_version=v1beta1: MCAD counts a Job of n pods as one, and makes it again "
+            "while its old pods run; use api_version=v1beta2",
+        )
     if options.local_queue is not None:
         yield Problem("options.local_queue", "must be unset with api_version=v1beta1, which Kueue does not know")
     if options.suspend is True:
@@ -89,10 +106,33 @@ def check_mcad_app_id(app_id: object) -> Iterator[Problem]:
         )
 
 
-def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
-    """Return hints for the user about a job that passed the checks."""
+def mcad_obstacles(spec: JobSpec, _options: MCADOptions) -> Iterator[str]:
+    """Yield why Indexed Jobs cannot run a job."""
+    for index, role in enumerate(spec.roles):
+        overlaid = (role.pod_overlay or {}).get("spec")
+        policy = overlaid.get("restartPolicy", "Never") if isinstance(overlaid, Mapping) else "Never"
+        if policy != "Never":
+            yield f"roles[{index}].pod_overlay has restartPolicy {policy}, and the pods of the Jobs need Never"
+
+
+def mcad_differences(spec: JobSpec, _options: MCADOptions) -> Iterator[str]:
+    """Yield what processes see by something that the job names, and that the layout `role` changes."""
+    first = spec.roles[0]
+    if first.num_replicas > 1 and uses_replica_id(first):
+        yield f"roles[0] uses ${{replica_id}}, so its replicas are one Job: rank 0 has no {RANK0_HOST_ENV}"
+    dns_names = names.role_names([role.name for role in spec.roles])
+    pods = re.compile("|".join(rf"-{re.escape(name)}-\d+(?![-\d])" for name in dns_names))
+    for position, role in enumerate(spec.roles):
+        overlay = [] if role.pod_overlay is None else [("pod_overlay", json.dumps(role.pod_overlay, default=str))]
+        for path, text in [*texts(role), *overlay]:
+            for pod in dict.fromkeys(pods.findall(text)):
+                yield f"roles[{position}].{path} names <job>{pod}, a pod that only the layout replica has"
+
+
+def mcad_warnings(spec: JobSpec, options: MCADOptions, tasks: Mapping[str, int]) -> Sequence[str]:
+    """Return hints for the user about a job that passed the checks, with its tasks and their replicas."""
     retries = {role.name: role.max_retries for role in spec.roles}
-    least, replicas = min(retries.values()), sum(role.num_replicas for role in spec.roles)
+    least = min(retries.values())
     said = []
     if least and options.api_version == AppWrapperVersion.V1BETA1:
         said.append(
@@ -100,11 +140,13 @@ def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
             f"that has ended stays Running; its status here counts, and says FAILED (RetriesExhausted) past {least}. "
             f"Delete the job then"
         )
-    if least and options.api_version == AppWrapperVersion.V1BETA2:
+    has_jobs = options.layout == TaskLayout.ROLE or any(count > 1 for count in tasks.values())
+    if least and options.api_version == AppWrapperVersion.V1BETA2 and not has_jobs:
         said.append(
             f"max_retries {least}: the AppWrapper operator starts a job again if a pod fails. If a pod is deleted, as "
             f"by a drain, a preemption or the loss of its node, the job fails without a retry, and its other pods run "
-            f"on for 10 minutes. MCAD (api_version v1beta1) and the scheduler volcano start it again then, too"
+            f"on for 10 minutes. Set layout to role, in which Jobs make the pods: it is started again then, as by MCAD "
+            f"(api_version v1beta1) and by the scheduler volcano"
         )
     if len(set(retries.values())) > 1:
         listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
@@ -113,11 +155,12 @@ def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
         )
     if least and any(role.retry_policy == "REPLICA" for role in spec.roles):
         said.append("retry_policy REPLICA: an AppWrapper is started again as a whole")
-    if options.api_version == AppWrapperVersion.V1BETA2 and replicas > MAX_POD_SETS:
+    if options.api_version == AppWrapperVersion.V1BETA2 and len(tasks) > MAX_POD_SETS:
+        advice = "ask for fewer roles" if has_jobs else "set layout to role or auto, in which replicas share a Job"
         said.append(
-            f"{replicas} replicas are {replicas} pod sets of the AppWrapper: the operator's webhook refuses more than "
-            f"{MAX_POD_SETS} (Kueue too; newer ones 18). Only an operator without webhooks runs this job; MCAD "
-            f"(api_version v1beta1) and the scheduler volcano have no such limit"
+            f"{'Jobs' if has_jobs else 'pods'} of the AppWrapper: {len(tasks)}, each of them a pod set; the operator's "
+            f"webhook refuses more than {MAX_POD_SETS} (Kueue 18). Only an operator without webhooks runs this job; "
+            f"{advice}. MCAD (api_version v1beta1) and the scheduler volcano have no such limit"
         )
     for role in spec.roles:
         said += [

@@ -6,12 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from torchx_pulumi.kube import Cluster, Reader
-from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SECRET, SERVICE_ACCOUNT, Kind
+from torchx_pulumi.kube.kinds import JOB, NAMESPACE, POD, PRIORITY_CLASS, SECRET, SERVICE, SERVICE_ACCOUNT, Kind
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, problem, skipped
+from torchx_pulumi.schedulers.appwrapper.kueue_observe import PERMISSIONS as KUEUE_PERMISSIONS
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
+    LOCAL_QUEUE,
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
 )
@@ -39,12 +41,27 @@ GET_COSCHEDULERS_GROUP = Permission(
 LIST_APP_WRAPPERS = Permission(
     verb="list", kind=APP_WRAPPER, everywhere=True, without="what else is in MCAD's line is seen in one namespace"
 )
+LIST_JOBS = Permission(
+    verb="list", kind=JOB, without="how replicas of an AppWrapper v1beta2 ended whose pods are gone is not known"
+)
+WRAPPED = tuple(
+    Permission(verb="create", kind=kind, without=f"the webhook of its operator refuses {what}")
+    for kind, what in (
+        (POD, "an AppWrapper v1beta2 with pods"),
+        (SERVICE, "every AppWrapper v1beta2"),
+        (JOB, "an AppWrapper v1beta2 with Indexed Jobs (layout role)"),
+        (X_K8S_POD_GROUP, "an AppWrapper v1beta2 with a coscheduler"),
+        (SIGS_POD_GROUP, "an AppWrapper v1beta2 with a coscheduler of the older API"),
+    )
+)
+"""What a user has to be allowed to create: an AppWrapper v1beta2 has only what its user could create alone."""
 
 
 def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
     """Return the permissions of an AppWrapper of one version."""
     return (
         *on_job_object(kind),
+        *((LIST_JOBS, *WRAPPED) if kind is APP_WRAPPER_V1BETA2 else ()),
         replace(LIST_APP_WRAPPERS, kind=kind),
         *(replace(GET_COSCHEDULERS_GROUP, kind=group) for group in (X_K8S_POD_GROUP, SIGS_POD_GROUP)),
         *READING,
@@ -52,8 +69,10 @@ def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
 
 
 def permissions(cluster: Reader) -> Sequence[Permission]:
-    """Return the permissions that AppWrappers need, in the versions that the cluster serves."""
+    """Return the permissions that AppWrappers need, in the versions that the cluster serves, and under Kueue."""
     served = [of_app_wrapper(kind) for kind in CONTROLLERS if cluster.serves(kind)]
+    if cluster.serves(APP_WRAPPER_V1BETA2) and cluster.serves(LOCAL_QUEUE):
+        served.append(KUEUE_PERMISSIONS)
     return tuple(dict.fromkeys(permission for each in served for permission in each))
 
 

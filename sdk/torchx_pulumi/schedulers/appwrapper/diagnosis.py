@@ -10,7 +10,9 @@ from torchx_pulumi.model.object_fields import is_being_deleted, latest, mapping_
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import MAX_OBJECTS, STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.model.text import listed
-from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper, wrapped_objects
+from torchx_pulumi.schedulers.appwrapper.kueue_diagnosis import describe_evictions, describe_wait, diagnose_kueue
+from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper
+from torchx_pulumi.schedulers.appwrapper.tasks import pod_templates
 from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, Evidence, absent_controller, key_of, ref
 from torchx_pulumi.schedulers.diagnosis.placement import diagnose_gang, diagnose_placement, request_of, vagueness
 from torchx_pulumi.schedulers.diagnosis.pods import explain_replicas
@@ -28,6 +30,9 @@ SCHEDULING_FAILED: Final = "FailedScheduling"
 BEFORE_PLACEMENT: Final = (Reason.WAITING_IN_QUEUE, Reason.UNSCHEDULABLE)
 """Reasons for waiting that end when the pods have nodes."""
 
+HELD: Final = ("Suspended", "Suspending")
+"""Phases of an AppWrapper v1beta2 that Kueue may hold."""
+
 WAITING: Final = (JobState.PENDING, JobState.SUBMITTED)
 
 
@@ -37,16 +42,17 @@ def diagnose_refusal(message: str) -> Diagnosis | None:
     The message has all bytes of the AppWrapper before that.
 
     >>> diagnose_refusal("components contains 9 podspecs; at most 8 are allowed").summary
-    'the AppWrapper has 9 pods; the webhook of its operator lets 8 pass'
+    'the AppWrapper has 9 Pods or Jobs; the webhook of its operator lets 8 pass'
     """
     many = re.search(r"components contains (\d+) podspecs; at most (\d+) are allowed", message)
     if many is None:
         return None
     return Diagnosis(
         reason=Reason.REFUSED,
-        summary=f"the AppWrapper has {many[1]} pods; the webhook of its operator lets {many[2]} pass",
+        summary=f"the AppWrapper has {many[1]} Pods or Jobs; the webhook of its operator lets {many[2]} pass",
         detail=many[0],
-        resolution=f"ask for at most {many[2]} replicas, or use api_version v1beta1 (MCAD) or the scheduler volcano",
+        resolution="set layout to role or auto, in which the replicas of a role share a Job; with too many roles, ask "
+        "for fewer, or use api_version v1beta1 (MCAD) or the scheduler volcano",
     )
 
 
@@ -68,6 +74,8 @@ def describe_mcad(evidence: Evidence) -> str | None:
         return _failure(wrapper, status.replicas)
     if status.state in WAITING:
         return _describe_wait(evidence, wrapper)
+    if status.reason is Reason.RUNNING and (evictions := describe_evictions(evidence)):
+        return f"running; {evictions}"
     if status.reason is Reason.RUNNING and evidence.pods is None and not wrapper.counts:
         return "running; its pods were not read, and only they show when it ends"
     return "the AppWrapper was deleted" if status.state is JobState.CANCELLED else None
@@ -105,9 +113,8 @@ def _reported(wrapper: AppWrapper) -> str:
 def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str:
     own = (wrapper.phase and wrapper.said) or _reported(wrapper)
     if wrapper.phase == "Suspended":
-        queue = kueue_queue(evidence.job_object)
         start = "suspended; set suspend to false to run it" if wrapper.reason is Reason.SUSPENDED else "about to start"
-        own = f"waiting for Kueue's LocalQueue {queue!r} to admit the job" if queue is not None else start
+        own = start if kueue_queue(evidence.job_object) is None else describe_wait(evidence)
     replicas = evidence.status.replicas
     if evidence.status.reason is Reason.STARTING:
         # MCAD looks every 5 s: its phase may be older than its pods.
@@ -201,15 +208,16 @@ def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
     if status.state is JobState.FAILED and status.reason is Reason.POD_GONE and (lost := diagnose_status(evidence)):
         # Before the failures of other pods, which miss it.
         yield lost
+    if status.phase in HELD and kueue_queue(job_object) is not None:
+        yield from diagnose_kueue(evidence)
     if job_object is None or status.state not in WAITING:
         return
     if status.phase is None:
         if evidence.is_old(job_object):
             yield absent_controller(read_app_wrapper(job_object).controller, ref(job_object, "AppWrapper"))
         return
-    pods = [one for one in wrapped_objects(job_object) if text_at(one, "kind") == "Pod"]
     needed = number_at(job_object, "spec", "schedulingSpec", "minAvailable")
-    request = request_of(evidence, [mapping_at(pod, "spec") for pod in pods], needed)
+    request = request_of(evidence, [mapping_at(pod, "spec") for _, pod in pod_templates(job_object)], needed)
     events = [text for word, text in _warnings(evidence.events, status.replicas) if word == SCHEDULING_FAILED]
     gang = list(diagnose_gang(evidence, request, events=events))
     yield from gang

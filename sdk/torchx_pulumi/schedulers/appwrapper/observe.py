@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 
 from torchx_pulumi.kube import PodReader, run_concurrently
-from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.kube.kinds import JOB, Kind
+from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest, Observed
-from torchx_pulumi.model.status import JobStatus, Reason
-from torchx_pulumi.schedulers.appwrapper.cluster_checks import GET_COSCHEDULERS_GROUP, LIST_APP_WRAPPERS
-from torchx_pulumi.schedulers.appwrapper.objects import SIGS_POD_GROUP, X_K8S_POD_GROUP
-from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.schedulers.appwrapper.cluster_checks import (
+    GET_COSCHEDULERS_GROUP,
+    LIST_APP_WRAPPERS,
+    LIST_JOBS,
+)
+from torchx_pulumi.schedulers.appwrapper.kueue_observe import read_admission
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2, SIGS_POD_GROUP, X_K8S_POD_GROUP
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
+from torchx_pulumi.schedulers.appwrapper.tasks import pods_of_tasks, tasks_of, wrapped_objects
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
 from torchx_pulumi.schedulers.pods.observe import (
     WAITS,
@@ -31,6 +37,7 @@ from torchx_pulumi.schedulers.pods.observe import (
     read_if,
     with_last_lines,
 )
+from torchx_pulumi.schedulers.pods.rows import read_many
 
 POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)}
 
@@ -42,7 +49,7 @@ def observe_app_wrapper(
     try:
         job_object, listed = run_concurrently(
             lambda: cluster.get(kind, namespace, name),
-            lambda: list_pods(cluster, namespace, {labels.UNIQUE_NAME: name}),
+            lambda: _read_pods(kind, cluster, namespace, name),
         )
     except ClusterError as error:
         # No object can exist of a kind that is not served; the checks of a launch report it.
@@ -51,23 +58,37 @@ def observe_app_wrapper(
         return ObservedObjects()
     if job_object is None:
         return ObservedObjects()
-    wrapped = wrapped_objects(job_object)
-    mine = [text_at(item, "metadata", "name") or "" for item in wrapped if item.get("kind") == POD.kind]
-    may_list = listed is not None
-    if not may_list:
+    wrapped, tasks = wrapped_objects(job_object), [*tasks_of(job_object)]
+    rows = None
+    if listed is not None:
+        pods, rows = listed
+    elif any(task.is_job for task in tasks):
+        # The names of its pods are not known.
+        pods = None
+    else:
         # Only its pods show how an AppWrapper ends.
-        listed = get_pods(cluster, namespace, mine)
-    known = set(mine)
-    pods = None if listed is None else tuple(pod for pod in listed if text_at(pod, "metadata", "name") in known)
+        pods = get_pods(cluster, namespace, [task.name for task in tasks])
+    pods = None if pods is None else tuple(pods_of_tasks(tasks, pods).values())
     observed = ObservedObjects(
-        job_object=job_object, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc)
+        job_object=job_object,
+        pods=pods,
+        rows=rows,
+        listed=listed is not None,
+        expected=expected,
+        at=datetime.now(timezone.utc),
     )
+    lacks_pods = observed.pod_count < sum(task.count for task in tasks)
+    if lacks_pods and any(task.is_job for task in tasks):
+        observed = replace(observed, jobs=_jobs_of(cluster, namespace, name))
     status = read_status(observed)
+    if not status.state.terminal:
+        waits = status.state in WAITS
+        observed = replace(observed, admission=read_admission(cluster, namespace, job_object, waits=waits))
     observed = with_last_lines(cluster, namespace, observed, status)
     if status.state.terminal or pods is None:
         settled = status.state not in WAITS
     else:
-        settled = len(pods) == len(mine) and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
+        settled = not lacks_pods and all(replica.state is not JobState.PENDING for replica in status.replicas)
     if settled:
         # No pod waits for anything.
         return observed
@@ -79,6 +100,23 @@ def observe_app_wrapper(
     )
     observed = replace(observed, pod_groups=groups, events=events)
     return _explain_wait(cluster, kind, namespace, observed, read_status(observed))
+
+
+def _read_pods(
+    kind: Kind, cluster: PodReader, namespace: str, name: str
+) -> tuple[Sequence[Manifest], Mapping[str, PodRow] | None] | None:
+    """Read the pods as `read_many`. Only its pods, all of them, show how an AppWrapper v1beta1 ends."""
+    selector = {labels.UNIQUE_NAME: name}
+    if kind == APP_WRAPPER_V1BETA2:
+        return read_many(cluster, namespace, selector, many=False)
+    pods = list_pods(cluster, namespace, selector)
+    return None if pods is None else (pods, None)
+
+
+def _jobs_of(cluster: PodReader, namespace: str, name: str) -> Sequence[Manifest]:
+    """Return the Jobs of an AppWrapper; empty if they may not be listed."""
+    selector = {labels.UNIQUE_NAME: name}
+    return if_allowed(cluster, LIST_JOBS, namespace, lambda: cluster.list(JOB, namespace, selector)) or ()
 
 
 def _pod_groups_in(cluster: PodReader, namespace: str, wrapped: Sequence[Observed]) -> Iterator[Manifest]:
@@ -94,7 +132,15 @@ def _pod_groups_in(cluster: PodReader, namespace: str, wrapped: Sequence[Observe
 
 def read_status(observed: ObservedObjects) -> JobStatus:
     """Read the status of an AppWrapper and its pods."""
-    return read_mcad(observed.job_object, observed.pods, observed.pod_groups, observed.events, at=observed.at)
+    return read_mcad(
+        observed.job_object,
+        observed.pods,
+        observed.pod_groups,
+        observed.events,
+        rows=observed.rows,
+        jobs=observed.jobs,
+        at=observed.at,
+    )
 
 
 def _explain_wait(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar
 
-from torchx_pulumi.model.options import Options, option, option_table
+from torchx_pulumi.model.options import Options, TaskLayout, option, option_table
 
 
 class PodGroupVersion(str, Enum):
@@ -25,6 +25,15 @@ class AppWrapperVersion(str, Enum):
     """MCAD."""
     V1BETA2 = "v1beta2"
     """The AppWrapper operator, its successor, alone or under Kueue."""
+
+
+class NeverAdmitted(str, Enum):
+    """What becomes of a launch that Kueue can never admit."""
+
+    REFUSE = "refuse"
+    """It is refused, before anything is made."""
+    WARN = "warn"
+    """It is launched with a warning, and waits: for a quota that is about to be raised."""
 
 
 @option_table
@@ -59,8 +68,20 @@ class MCADOptions(Options):
         "Version of the AppWrapper: `v1beta1` (MCAD) or `v1beta2` (AppWrapper operator, Kueue)",
         default=AppWrapperVersion.V1BETA1,
     )
+    # Not `auto`: the entries of runs have every option that is not None.
+    layout: TaskLayout | None = option(
+        "v1beta2, new run: `replica` (pods), `role` (Indexed Jobs). Unset: `auto`, Jobs above 8 replicas",
+        default=None,
+        counted=False,
+    )
     local_queue: str | None = option(
         "v1beta2: Kueue's LocalQueue to schedule job in. Unset: not under Kueue", default=None
+    )
+    on_never_admitted: NeverAdmitted = option(
+        "v1beta2 under Kueue: `refuse` a launch that its queue can never admit, or `warn` of it",
+        default=NeverAdmitted.REFUSE,
+        known=True,
+        counted=False,
     )
     suspend: bool = option(
         "v1beta2 without Kueue: hold the job back, or stop it and keep its AppWrapper; changes in place",

@@ -12,6 +12,7 @@ from torchx_pulumi.model.object_fields import at, items_at, latest, mapping_at, 
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers.appwrapper.objects import KUEUE_QUEUE, RETRY_LIMIT
+from torchx_pulumi.schedulers.appwrapper.tasks import WrappedTask, tasks_of
 from torchx_pulumi.schedulers.pods.status import UNREADABLE, Outcome
 
 MCAD_STATES: Final[Mapping[str, Outcome]] = {
@@ -58,8 +59,8 @@ class AppWrapper:
     reason: Reason
     said: str
     """Statement of the controller about its state, in one line. Empty: there is none."""
-    templates: tuple[Observed, ...]
-    """The pods that it wraps, in rank order."""
+    tasks: tuple[WrappedTask, ...]
+    """The Pods and Jobs that it wraps, in rank order."""
     counts: Mapping[JobState, int]
     """Number of pods by state. Empty: the controller does not count them."""
     restarts: int
@@ -88,17 +89,6 @@ def read_app_wrapper(observed: Observed) -> AppWrapper:
     return _read_v1beta2(observed) if by_operator else _read_v1beta1(observed)
 
 
-def wrapped_objects(observed: Observed | None) -> list[Observed]:
-    """Return the objects that an AppWrapper of either version creates."""
-    v1beta1 = [mapping_at(item, "generictemplate") for item in items_at(observed, "spec", "resources", "GenericItems")]
-    return v1beta1 + [mapping_at(item, "template") for item in items_at(observed, "spec", "components")]
-
-
-def pod_templates(observed: Observed) -> list[tuple[str, Observed]]:
-    """Return the name and the template of each pod of an AppWrapper."""
-    return [(text_at(template, "metadata", "name") or "", template) for template in _pod_templates(observed)]
-
-
 def _read_v1beta1(observed: Observed) -> AppWrapper:
     status = mapping_at(observed, "status")
     phase, queue_state = text_at(status, "state"), text_at(status, "queuejobstate")
@@ -124,7 +114,7 @@ def _read_v1beta1(observed: Observed) -> AppWrapper:
         state=state,
         reason=reason,
         said=text_at(status, "message") or said,
-        templates=_pod_templates(observed),
+        tasks=tuple(tasks_of(observed)),
         counts={
             state: count
             for state, word in (
@@ -173,7 +163,7 @@ def _read_v1beta2(observed: Observed) -> AppWrapper:
         state=state,
         reason=reason,
         said=_said(None, conditions.get("Unhealthy", {})) if state is JobState.FAILED else "",
-        templates=_pod_templates(observed),
+        tasks=tuple(tasks_of(observed)),
         counts={},
         restarts=max(number_at(status, "resettingCount") or 0, 0),
         limit=OPERATOR_RETRY_LIMIT if limit is None else max(limit, 0),
@@ -206,10 +196,6 @@ def _outcome(observed: Observed, phase: str | None, phases: Mapping[str, Outcome
     if phase is None and text_at(observed, "metadata", "name"):
         return JobState.SUBMITTED, Reason.SUBMITTED
     return phases.get(phase or "", UNREADABLE)
-
-
-def _pod_templates(observed: Observed) -> tuple[Observed, ...]:
-    return tuple(template for template in wrapped_objects(observed) if text_at(template, "kind") == "Pod")
 
 
 def _last_condition(status: Observed, *times: str) -> Observed:

@@ -9,11 +9,12 @@ PodGroups, events. Messages are in `appwrapper.diagnosis`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from torchx_pulumi.model.object_fields import is_being_deleted, mapping_at, text_at, time_at
+from torchx_pulumi.kube.pod_list import PodRow
+from torchx_pulumi.model.object_fields import is_being_deleted, time_at
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import STUCK, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.schedulers.appwrapper.diagnosis import (
@@ -24,6 +25,7 @@ from torchx_pulumi.schedulers.appwrapper.diagnosis import (
     placed_pods,
 )
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, read_app_wrapper
+from torchx_pulumi.schedulers.appwrapper.tasks import read_replicas
 from torchx_pulumi.schedulers.diagnosis.pods import removed_by
 from torchx_pulumi.schedulers.pods.status import (
     Outcome,
@@ -31,7 +33,6 @@ from torchx_pulumi.schedulers.pods.status import (
     group_pods,
     has_been_over,
     job_conditions,
-    read_roles,
     started_at,
     sum_up,
     without_pod,
@@ -47,6 +48,8 @@ def read_mcad(
     pod_groups: Iterable[Observed] = (),
     events: Iterable[Observed] = (),
     *,
+    rows: Mapping[str, PodRow] | None = None,
+    jobs: Sequence[Observed] = (),
     at: datetime | None = None,
 ) -> JobStatus:
     """Return the status of an AppWrapper, v1beta1 (MCAD) or v1beta2 (its successor), without messages.
@@ -56,13 +59,23 @@ def read_mcad(
         pods: Its observed pods. None: pods may not be read, and v1beta1 shows no end.
         pod_groups: Its observed PodGroups.
         events: Observed events of all these objects.
+        rows: All pods in short, by name, if `pods` has only some. None: `pods` has all.
+        jobs: The Jobs that make its pods, as far as read.
         at: When all this was read, aware. None: unknown.
     """
     if app_wrapper is None:
         return JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND)
     wrapper = read_app_wrapper(app_wrapper)
     found = list(pods or ())
-    replicas = [replica for role in _read_roles(wrapper, found, wrapper.state) for replica in role.replicas]
+
+    def read(state: JobState) -> tuple[RoleStatus, ...]:
+        """Return every replica that the AppWrapper wraps, with or without a pod, if the job has a state."""
+        if not wrapper.tasks:
+            return group_pods(found)
+        waits = (JobState.PENDING, Reason.WAITING_FOR_PODS if wrapper.admitted else Reason.WAITING_IN_QUEUE)
+        return read_replicas(wrapper.tasks, found, rows or {}, jobs, without_pod(state, waits))
+
+    replicas = [replica for role in read(wrapper.state) for replica in role.replicas]
     going = is_being_deleted(app_wrapper)
     state, reason = _read_outcome(wrapper, replicas, None if pods is None else len(found), going=going)
     if not going and state is JobState.RUNNING and has_been_over(replicas, found, at):
@@ -86,7 +99,7 @@ def read_mcad(
         reason=reason,
         phase=wrapper.phase,
         # Replicas without pods have the state of the job.
-        roles=_read_roles(wrapper, found, state),
+        roles=read(state),
         conditions=job_conditions(state, reason, replicas, admitted, ended),
         attempt=1 + wrapper.restarts,
         queued_at=time_at(app_wrapper, "metadata", "creationTimestamp"),
@@ -141,15 +154,3 @@ def _read_active(replicas: Sequence[ReplicaStatus], failed: Sequence[Reason]) ->
         stuck = [replica.reason for replica in replicas if replica.reason in STUCK]
         return JobState.RUNNING, stuck[0] if stuck else Reason.RUNNING
     return outcome
-
-
-def _read_roles(wrapper: AppWrapper, pods: Sequence[Observed], state: JobState) -> tuple[RoleStatus, ...]:
-    """Return every replica that the AppWrapper wraps, with or without a pod."""
-    if not wrapper.templates:
-        return group_pods(pods)
-    by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
-    names = [(text_at(template, "metadata", "name") or "", template) for template in wrapper.templates]
-    tasks = [(name, mapping_at(template, "metadata", "labels"), by_name.get(name)) for name, template in names]
-    waits = (JobState.PENDING, Reason.WAITING_FOR_PODS if wrapper.admitted else Reason.WAITING_IN_QUEUE)
-    found, reason = without_pod(state, waits)
-    return read_roles(tasks, lambda number, pod: ReplicaStatus(id=number, pod=pod or None, state=found, reason=reason))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, TaskLayout
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER_V1BETA2,
     DELETION_ON_FAILURE_GRACE_ANNOTATION,
@@ -15,7 +15,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
     WARMUP_GRACE_ANNOTATION,
 )
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
-from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, render_pods, render_service
+from torchx_pulumi.schedulers.appwrapper.wrapped import render_jobs, render_pod_groups, render_pods, render_service
 from torchx_pulumi.schedulers.pods.template import job_metadata, new_object
 
 FAILURE_GRACE = "0s"
@@ -31,8 +31,12 @@ DELETION_ON_FAILURE_GRACE = "10m"
 def render_mcad_v1beta2(plan: JobPlan[MCADOptions]) -> Manifest:
     """Render the AppWrapper. The same plan gives the same bytes."""
     # The Service comes before the pods, which resolve each other by it.
-    wrapped = [*render_pod_groups(plan), render_service(plan)]
-    pods = [{"podSets": [{"replicas": 1, "path": "template"}], "template": pod} for pod in render_pods(plan)]
+    wrapped, pods = [*render_pod_groups(plan), render_service(plan)], list[Manifest]()
+    if plan.layout is TaskLayout.ROLE:
+        # The operator infers the pod set of a Job, and tells Kueue the label with the index of a pod.
+        wrapped += render_jobs(plan)
+    else:
+        pods = [{"podSets": [{"replicas": 1, "path": "template"}], "template": pod} for pod in render_pods(plan)]
     spec: dict[str, Any] = {"components": [*({"template": template} for template in wrapped), *pods]}
     # Only if it is true: the operator drops a false when it writes the object, and `up` would see a change for ever.
     # Under Kueue it is Kueue that says when the job runs.

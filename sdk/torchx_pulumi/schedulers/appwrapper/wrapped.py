@@ -1,11 +1,13 @@
-"""Render the objects in an AppWrapper of either version: PodGroups, Pods and their Service."""
+"""Render the objects in an AppWrapper of either version: PodGroups, Pods or Indexed Jobs, and their Service."""
 
 from __future__ import annotations
 
-from torchx_pulumi.kube.kinds import POD, SERVICE
+from typing import Any
+
+from torchx_pulumi.kube.kinds import JOB, POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, TaskLayout
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.quantities import service_port
 from torchx_pulumi.schedulers.appwrapper.objects import (
@@ -26,19 +28,27 @@ POD_GROUP_APIS = {
 """Kind of the PodGroups, and label by which a pod belongs to one."""
 
 
-def object_name(app_id: str, tail: str) -> str:
+RANDOM_LETTERS = 5
+"""Letters that the API server adds to the name of a Job's pod."""
+
+
+def object_name(app_id: str, tail: str, room: int = 0) -> str:
     """Name an object of a job: `<app id>-<tail>`; one that would be too long has a hash in place of the id's end.
+
+    `room` is the number of characters that names of others add to it.
 
     >>> object_name("train-x1", "trainer-3")
     'train-x1-trainer-3'
     >>> object_name("n" * 60, "trainer-3")
     'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn-a7220872-trainer-3'
+    >>> len(object_name("n" * 60, "trainer-3", room=20)), object_name("n" * 60, "r" * 40 + "-1", room=12)
+    (43, 'a7220872-rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr-1')
     """
-    whole = f"{app_id}-{tail}"
-    if len(whole) <= names.MAX_LABEL:
+    whole, most = f"{app_id}-{tail}", names.MAX_LABEL - room
+    if len(whole) <= most:
         return whole
-    stem = app_id[: names.MAX_LABEL - len(tail) - names.HASH_LENGTH - 2].rstrip("-")
-    return f"{stem}-{names.short_hash(app_id)}-{tail}"
+    stem = app_id[: max(most - len(tail) - names.HASH_LENGTH - 2, 0)].rstrip("-")
+    return "-".join(filter(None, (stem, names.short_hash(app_id), tail)))
 
 
 def hosts_env(role: str) -> str:
@@ -52,8 +62,18 @@ def hosts_env(role: str) -> str:
     return f"TORCHX_MCAD_{role.lstrip('0123456789').replace('-', '').upper()}_0_HOSTS"
 
 
-def pod_name(plan: JobPlan[MCADOptions], task: TaskPlan, _position: int = 0) -> str:
-    """Name a replica's pod and its container; unlike TorchX's, the name has the role in it."""
+def job_name(plan: JobPlan[MCADOptions], task: TaskPlan) -> str:
+    """Name the Indexed Job of a task, so that the names of its pods are valid host names."""
+    return object_name(plan.job_name, task.name, room=len(f"-{task.count - 1}-") + RANDOM_LETTERS)
+
+
+def pod_name(plan: JobPlan[MCADOptions], task: TaskPlan, position: int = 0) -> str:
+    """Name a replica's pod and its container; unlike TorchX's, the name has the role in it.
+
+    In the layout `role` it is the host name; the pod has more letters.
+    """
+    if plan.layout is TaskLayout.ROLE:
+        return f"{job_name(plan, task)}-{position}"
     return object_name(plan.job_name, task.name)
 
 
@@ -85,8 +105,13 @@ def render_pod_groups(plan: JobPlan[MCADOptions]) -> list[Manifest]:
 
 
 def render_pods(plan: JobPlan[MCADOptions]) -> list[Manifest]:
-    """Render the pods in rank order."""
+    """Render the pods of the layout `replica` in rank order."""
     return [_pod(plan, role, task) for role in plan.roles for task in role.tasks if task.requested]
+
+
+def render_jobs(plan: JobPlan[MCADOptions]) -> list[Manifest]:
+    """Render the Indexed Jobs of the layout `role` in rank order."""
+    return [_job(plan, role, task) for role in plan.roles for task in role.tasks]
 
 
 def render_service(plan: JobPlan[MCADOptions]) -> Manifest:
@@ -113,12 +138,42 @@ def _object_labels(plan: JobPlan[MCADOptions]) -> Manifest:
     }
 
 
+def _job(plan: JobPlan[MCADOptions], role: RolePlan, task: TaskPlan) -> Manifest:
+    """Render the Indexed Job of a task. Its controller sets the host name of each pod, `<job>-<index>`."""
+    metadata = {"name": job_name(plan, task), "namespace": plan.namespace, "labels": _object_labels(plan)}
+    template = _template(plan, role, task)
+    template["spec"].setdefault("subdomain", plan.job_name)
+    spec: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "completions": task.count,
+        "parallelism": task.count,
+        # The other pods stay when one fails or is deleted: the operator decides about all of them. With a backoffLimit
+        # of 0 the Job would delete them, and their logs would be lost.
+        "backoffLimitPerIndex": 0,
+        "template": template,
+    }
+    return new_object(JOB, metadata, spec)
+
+
 def _pod(plan: JobPlan[MCADOptions], role: RolePlan, task: TaskPlan) -> Manifest:
     name = pod_name(plan, task)
+    template = _template(plan, role, task)
+    metadata, spec = template["metadata"], template["spec"]
+    metadata.update({"name": name, "namespace": plan.namespace})
+    spec.setdefault("hostname", name)
+    spec.setdefault("subdomain", plan.job_name)
+    for container in spec["containers"]:
+        # An overlay knows the container by the same name under every scheduler.
+        if container.get("name") == task.name:
+            container["name"] = name
+    return new_object(POD, metadata, spec)
+
+
+def _template(plan: JobPlan[MCADOptions], role: RolePlan, task: TaskPlan) -> Manifest:
+    """Render metadata and spec of the pods of a task."""
     options = plan.options
     template = render_pod_template(plan, role, task, rank0_variable(plan))
     metadata, spec = template["metadata"], template["spec"]
-    metadata.update({"name": name, "namespace": plan.namespace})
     if options.network is not None:
         metadata.setdefault("annotations", {})[NETWORKS] = options.network
     if options.coscheduler_name is not None:
@@ -127,10 +182,4 @@ def _pod(plan: JobPlan[MCADOptions], role: RolePlan, task: TaskPlan) -> Manifest
         spec.setdefault("schedulerName", options.coscheduler_name)
     if options.priority_class is not None:
         spec.setdefault("priorityClassName", options.priority_class)
-    spec.setdefault("hostname", name)
-    spec.setdefault("subdomain", plan.job_name)
-    for container in spec["containers"]:
-        # An overlay knows the container by the same name under every scheduler.
-        if container.get("name") == task.name:
-            container["name"] = name
-    return new_object(POD, metadata, spec)
+    return template

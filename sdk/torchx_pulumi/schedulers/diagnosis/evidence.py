@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Final
 
+from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import text_at, time_at
 from torchx_pulumi.model.options import Manifest, Observed
@@ -50,10 +51,14 @@ class ObservedObjects:
     """The PodGroup that a controller makes was asked for and does not exist."""
     namespace: Manifest | None = None
     """The namespace of the run, if read."""
+    jobs: Sequence[Manifest] = ()
+    """The Jobs that a controller makes and that make the pods, if read."""
     events: Sequence[Manifest] = ()
     """Events of these objects that can explain why the run waits."""
     queues: Sequence[Manifest] | None = None
     """The queue of the run, if read; empty if it does not exist."""
+    admission: Mapping[Kind, Sequence[Manifest]] = field(default_factory=dict)
+    """Objects by which another controller lets the run in, by kind. Left out: not read, or they may not be read."""
     neighbours: Sequence[Manifest] = ()
     """Other objects that wait or run in the same queue."""
     nodes: Sequence[Manifest] | None = None

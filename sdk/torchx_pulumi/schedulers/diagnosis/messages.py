@@ -40,9 +40,6 @@ WITHOUT_POD: Final[Mapping[Reason, str]] = {
 }
 """Reason -> message of a replica without an observed pod."""
 
-COUNTED: Final = "Volcano reports how many pods, not which"
-"""Message of a replica that was counted, and whose pod is not known."""
-
 
 def explain_status(evidence: Evidence, words: str | None) -> str:
     """Return the message of a job whose replicas have theirs; `words` is a statement of the scheduler's own objects."""
@@ -87,8 +84,6 @@ def with_replica_messages(status: JobStatus, *, pods_read: bool, words: Mapping[
     def explain(replica: ReplicaStatus) -> ReplicaStatus:
         if replica.message:
             return replica
-        if replica.pod is None:
-            return replace(replica, message=COUNTED)
         unread = not pods_read and replica.reason in (Reason.POD_GONE, Reason.WAITING_FOR_PODS)
         return replace(replica, message="its pod was not read" if unread else messages[replica.reason])
 

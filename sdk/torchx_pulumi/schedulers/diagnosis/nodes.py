@@ -183,12 +183,17 @@ def _is_cordoned(node: Observed, spec: Observed) -> bool:
 
 
 def _untolerated(node: Observed, spec: Observed) -> list[str]:
-    """Return the taints that keep a pod from a node, as kubectl writes them, without those of a cordon."""
-    tolerations = items_at(spec, "tolerations")
+    """Return the taints that keep a pod from a node, without those of a cordon."""
+    taints = [taint for taint in items_at(node, "spec", "taints") if taint.get("key") != CORDON_TAINT]
+    return untolerated(taints, items_at(spec, "tolerations"))
+
+
+def untolerated(taints: Sequence[Observed], tolerations: Sequence[Observed]) -> list[str]:
+    """Return the taints that keep pods with these tolerations away, as kubectl writes them."""
     return [
         f"{taint.get('key')}{f'={value}' if (value := taint.get('value')) else ''}:{taint.get('effect')}"
-        for taint in items_at(node, "spec", "taints")
-        if taint.get("effect") in ("NoSchedule", "NoExecute") and taint.get("key") != CORDON_TAINT
+        for taint in taints
+        if taint.get("effect") in ("NoSchedule", "NoExecute")
         if not any(_tolerates(one, taint) for one in tolerations)
     ]
 

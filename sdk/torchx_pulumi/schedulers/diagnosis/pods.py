@@ -172,7 +172,8 @@ def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
 def explain_replicas(replicas: Sequence[ReplicaStatus], of: Sequence[ReplicaStatus]) -> str:
     """Return the message of the first of some replicas, its pod and node, and how many of all replicas these are."""
     first = replicas[0]
-    return _cause_and_place(first.message, first.pod, first.node, len(replicas), len(of))
+    place = f"pod {first.pod}" if first.pod else f"replica {first.id}"
+    return _cause_and_place(first.message, place, first.node, len(replicas), len(of))
 
 
 def in_one_line(summary: str, detail: str) -> str:
@@ -291,14 +292,14 @@ def _explain_pending(pod: Observed) -> tuple[Reason, str]:
     return Reason.WAITING_FOR_PODS, UNPLACED
 
 
-def _cause_and_place(cause: str, pod: str | None, node: str | None, count: int, total: int, least: str = "") -> str:
+def _cause_and_place(cause: str, place: str, node: str | None, count: int, total: int, least: str = "") -> str:
     """Return a cause first, as a narrow column shows the beginning only; then how many replicas have it, and one place.
 
-    >>> _cause_and_place("exited with code 3", "train-0", "n1", 2, 4)
+    >>> _cause_and_place("exited with code 3", "pod train-0", "n1", 2, 4)
     'exited with code 3 (2 of 4 replicas; pod train-0 on node n1)'
     """
     share = f"{least}{count} of {total} replicas; " if total > 1 else ""
-    return f"{cause} ({share}pod {pod}{f' on node {node}' if node else ''})"
+    return f"{cause} ({share}{place}{f' on node {node}' if node else ''})"
 
 
 def _merge(found: Sequence[tuple[Observed, PodProblem]], pods: int, least: str) -> tuple[Diagnosis, PodProblem]:
@@ -311,7 +312,7 @@ def _merge(found: Sequence[tuple[Observed, PodProblem]], pods: int, least: str) 
     objects = [ref(pod, "Pod"), *(ref(other, "Pod") for other, _ in found if other is not pod)]
     diagnosis = Diagnosis(
         reason=problem.reason,
-        summary=_cause_and_place(problem.what, name, node, len(found), pods, least),
+        summary=_cause_and_place(problem.what, f"pod {name}", node, len(found), pods, least),
         detail=problem.detail or next((one.detail for _, one in found if one.detail), ""),
         resolution=problem.resolution,
         objects=tuple(objects[:MAX_OBJECTS]),

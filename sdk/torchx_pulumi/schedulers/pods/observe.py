@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from torchx_pulumi.kube import PodReader, run_concurrently
+from torchx_pulumi.kube import PodReader, Reader, run_concurrently
 from torchx_pulumi.kube.kinds import NODE, POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import at, items_at, text_at
@@ -74,7 +74,7 @@ def events_of(cluster: PodReader, namespace: str, names: Collection[str | None])
 
 
 def if_allowed(
-    cluster: PodReader, permission: Permission, namespace: str | None, read: Callable[[], Answer]
+    cluster: Reader, permission: Permission, namespace: str | None, read: Callable[[], Answer]
 ) -> Answer | None:
     """Return a read that only explains a wait, or None if it is not allowed or not served; see `if_permitted`."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -164,23 +164,6 @@ def make_roles(replicas: Mapping[str, Iterable[ReplicaStatus]]) -> tuple[RoleSta
         RoleStatus(name=role, replicas=tuple(sorted(found, key=lambda replica: replica.id)))
         for role, found in replicas.items()
     )
-
-
-def read_roles(
-    tasks: Iterable[tuple[str, Observed, Observed | None]],
-    without_pod: Callable[[int, str], ReplicaStatus],
-) -> tuple[RoleStatus, ...]:
-    """Return every requested replica, with or without a pod.
-
-    Args:
-        tasks: Name, labels and observed pod of each task of one replica. Pod None: it was not observed.
-        without_pod: Returns the status of a replica without a pod, by its id and the name of its task.
-    """
-    roles: dict[str, list[ReplicaStatus]] = {}
-    for task, carried, pod in tasks:
-        role, replica_id = role_of(task, carried)
-        roles.setdefault(role, []).append(read_evidence(replica_id, pod) if pod else without_pod(replica_id, task))
-    return make_roles(roles)
 
 
 def group_pods(pods: Sequence[Observed]) -> tuple[RoleStatus, ...]:

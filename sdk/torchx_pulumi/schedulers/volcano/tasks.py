@@ -34,6 +34,9 @@ MAX_TASK_REPLICAS: Final = 10_000
 COUNTED_FIRST: Final = ("Running", "Succeeded", "Pending", "Failed")
 """Phases in the order in which counted pods are given to replicas."""
 
+COUNTED: Final = "Volcano reports how many pods, not which"
+"""Message of a replica that was counted, and whose pod is not known."""
+
 COMPLETE: Final = "CompleteJob"
 
 ENDED_BY: Final = {"Completed": COMPLETE, "Terminated": "TerminateJob"}
@@ -225,5 +228,6 @@ def _unseen(
     is_certain = not phases or (len(phases) == len(unseen) and len(set(phases)) == 1)
     for place, position in enumerate(unseen):
         outcome = POD_PHASES[phases[place]] if place < len(phases) else missing
-        pod = task.pod_name(position) if is_certain else None
-        yield ReplicaStatus(id=task.role[1] + position, pod=pod, state=outcome[0], reason=outcome[1])
+        pod, message = (task.pod_name(position), "") if is_certain else (None, COUNTED)
+        replica_id = task.role[1] + position
+        yield ReplicaStatus(id=replica_id, pod=pod, state=outcome[0], reason=outcome[1], message=message)

@@ -111,7 +111,9 @@ def test_retries_that_do_not_cover_a_deleted_pod_are_warned_of() -> None:
     said = warnings(role(max_retries=2), api_version=AppWrapperVersion.V1BETA2)
     assert "If a pod is deleted" in said
     assert "without a retry, and its other pods run on for 10 minutes" in said
+    assert "Set layout to role, in which Jobs make the pods" in said
     assert warnings(role(), api_version=AppWrapperVersion.V1BETA2) == ""
+    assert warnings(role(max_retries=2), api_version=AppWrapperVersion.V1BETA2, layout="role") == ""
 
 
 def test_retries_that_differ_or_are_of_a_replica_are_warned_of() -> None:
@@ -142,8 +144,9 @@ def test_more_pods_than_the_operators_webhook_lets_pass_are_a_warning(
     version: str, replicas: int, *, warned: bool
 ) -> None:
     # The limit counts the pods of all roles.
-    said = warnings(role(num_replicas=replicas - 1), role(name="reader"), api_version=version)
-    assert ("the operator's webhook refuses more than 8" in said) is warned
+    said = warnings(role(num_replicas=replicas - 1), role(name="reader"), api_version=version, layout="replica")
+    assert ("the operator's webhook refuses more than 8 (Kueue 18)" in said) is warned
+    assert ("set layout to role or auto, in which replicas share a Job" in said) is warned
 
 
 def test_a_refusal_for_the_number_of_pods_says_what_to_do() -> None:
@@ -154,4 +157,4 @@ def test_a_refusal_for_the_number_of_pods_says_what_to_do() -> None:
     found = diagnose_refusal(message)
     assert found is not None
     assert (found.reason, found.detail) == (Reason.REFUSED, "components contains 9 podspecs; at most 8 are allowed")
-    assert "at most 8 replicas" in found.resolution
+    assert "set layout to role or auto" in found.resolution

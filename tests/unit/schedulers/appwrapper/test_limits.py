@@ -27,17 +27,27 @@ def plan(*roles: RoleSpec, launched: dict[str, int] | None = None, **chosen: Any
 @pytest.mark.parametrize("coscheduler", [None, "coscheduler"])
 def test_the_size_is_that_of_the_rendered_app_wrapper(version: str, coscheduler: str | None) -> None:
     roles = [role(num_replicas=30, args=["é" * 100]), role(name="reader", num_replicas=7), role(name="one")]
-    made = plan(*roles, api_version=version, coscheduler_name=coscheduler)
+    made = plan(*roles, api_version=version, layout="replica", coscheduler_name=coscheduler)
     [app_wrapper] = BACKEND.variants[version].render(made)
     exact = len(json.dumps(app_wrapper, separators=(",", ":"), ensure_ascii=False).encode())
     exact += 38 * POD_STATUS_BYTES if version == "v1beta2" else 0
     assert exact <= app_wrapper_bytes(made) <= exact * 1.02
 
 
-@VERSIONS
-def test_a_job_that_is_too_large_for_etcd_is_refused(version: str) -> None:
-    with pytest.raises(InvalidJobError, match=r"have 2000 replicas, .* makes 2\.\d\d MB; etcd takes 1\.56 MB; ask"):
-        plan(role(num_replicas=2000), api_version=version)
+@pytest.mark.parametrize(("version", "advice"), [("v1beta1", "ask for fewer"), ("v1beta2", "set layout to role")])
+def test_a_job_that_is_too_large_for_etcd_is_refused(version: str, advice: str) -> None:
+    text = rf"have 2000 replicas, each of them a pod of its own .* makes 2\.\d\d MB; etcd takes 1\.56 MB; {advice}"
+    with pytest.raises(InvalidJobError, match=text):
+        plan(role(num_replicas=2000), api_version=version, layout="replica")
+
+
+def test_jobs_take_as_much_as_their_text_and_not_as_their_replicas() -> None:
+    large = plan(role(num_replicas=10_000, args=["é" * 100]), role(name="one"), api_version="v1beta2")
+    [app_wrapper] = BACKEND.variants["v1beta2"].render(large)
+    exact = len(json.dumps(app_wrapper, separators=(",", ":"), ensure_ascii=False).encode()) + 3 * POD_STATUS_BYTES
+    assert exact == app_wrapper_bytes(large) < 10_000
+    with pytest.raises(InvalidJobError, match=r"have 10000 replicas, as 2 Jobs in the AppWrapper, .*; make arguments"):
+        plan(role(num_replicas=10_000, args=["x" * 800_000]), api_version="v1beta2")
 
 
 @VERSIONS
