@@ -105,6 +105,9 @@ class AppWrappers:
         return found if self._look.get(self.kind, self.namespace, name) is None else [*found, self.kind.kind]
 
     def _listed(self, kind: Kind, name: str) -> list[dict[str, Any]]:
+        if kind == X_K8S_POD_GROUP and not self._look.serves(kind):
+            # A cluster without a coscheduler.
+            return []
         return self._look.list(kind, self.namespace, {"app.kubernetes.io/instance": name})
 
 

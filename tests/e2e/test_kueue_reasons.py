@@ -172,7 +172,7 @@ def test_pods_that_do_not_become_ready_are_requeued_and_at_last_given_up(
     queues: KueueQueues, jobs: AppWrappers
 ) -> None:
     queue = queues.make("team", QUOTA)
-    name = jobs.submit(gpus(1, node_selector={"torchx-pulumi/node": "absent"}), local_queue=queue)
+    name = jobs.submit(gpus(1, node_selector={"kubernetes.io/hostname": "absent"}), local_queue=queue)
     evicted = reads(queues, name, lambda seen: seen.reason is Reason.EVICTED)
     assert "its pods were not ready in time" in evicted.message
     given_up = waits(queues, name, Reason.SUSPENDED, "its Workload is deactivated in Kueue, as it was requeued")

@@ -21,7 +21,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Check this machine and the cluster, without a change. Exit code 1 if there is a problem.",
     )
     doctor.add_argument("--scheduler", choices=scheduler_names(), help="default: whichever the cluster has")
-    doctor.add_argument("--queue", help="Volcano queue; default: default")
+    doctor.add_argument("--queue", help="Volcano queue; default: default. With --scheduler mcad: Kueue's LocalQueue")
     doctor.add_argument("--namespace", default="default", help="namespace of the jobs; default: default")
     doctor.add_argument("--kube-context", metavar="NAME", help="context; default: the current one")
     doctor.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else ~/.kube/config")

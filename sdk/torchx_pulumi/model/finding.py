@@ -38,7 +38,7 @@ class DoctorScope:
     scheduler: str | None = None
     """`volcano` or `mcad`. None: whichever of them the cluster has."""
     queue: str | None = None
-    """Volcano queue. None: `default`."""
+    """Volcano queue, or with `scheduler` mcad a LocalQueue of Kueue. None: Volcano's `default`, and no LocalQueue."""
     namespace: str = "default"
     image_repo: str | None = None
     """Repository for patched images. None: no image is built."""

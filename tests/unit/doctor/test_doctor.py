@@ -75,7 +75,8 @@ def test_all_is_well(tmp_path: Path) -> None:
     assert {item.check: item.verdict.value for item in findings} == dict.fromkeys(
         [
             "packages", "pulumi", "pulumi-sdk", "kubernetes-provider", "state-folder", "passphrase", "docker",
-            "registry", "cluster", "namespace", "volcano", "mcad", "webhooks", "queue", "permissions", "edits",
+            "registry", "cluster", "namespace", "volcano", "mcad", "webhooks", "queue", "local-queue", "permissions",
+            "edits",
         ],
         "ok",
     )  # fmt: skip

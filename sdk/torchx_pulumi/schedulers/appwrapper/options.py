@@ -68,7 +68,7 @@ class MCADOptions(Options):
         "Version of the AppWrapper: `v1beta1` (MCAD) or `v1beta2` (AppWrapper operator, Kueue)",
         default=AppWrapperVersion.V1BETA1,
     )
-    # Not `auto`: the entries of runs have every option that is not None.
+    # Not `auto`, nor `refuse` below: the entries of runs have every option that is not None.
     layout: TaskLayout | None = option(
         "v1beta2, new run: `replica` (pods), `role` (Indexed Jobs). Unset: `auto`, Jobs above 8 replicas",
         default=None,
@@ -77,9 +77,9 @@ class MCADOptions(Options):
     local_queue: str | None = option(
         "v1beta2: Kueue's LocalQueue to schedule job in. Unset: not under Kueue", default=None
     )
-    on_never_admitted: NeverAdmitted = option(
-        "v1beta2 under Kueue: `refuse` a launch that its queue can never admit, or `warn` of it",
-        default=NeverAdmitted.REFUSE,
+    on_never_admitted: NeverAdmitted | None = option(
+        "v1beta2 under Kueue: `refuse` a launch that its queue can never admit, or `warn` of it. Unset: `refuse`",
+        default=None,
         known=True,
         counted=False,
     )
