@@ -199,6 +199,11 @@ VOLCANO: dict[str, Case] = {
     "devices": Case(one(resource=resource(devices={"a.io/b": 2}, capabilities={"c": [1, (2, None)]}))),
 }
 
+LOCAL_QUEUE = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "LocalQueue",
+    "metadata": {"name": "team", "namespace": "default"},
+}
 MCAD: dict[str, Case] = {
     "coscheduler": Case(several({"name": "a", "num_replicas": 2}, {"name": "b"}), {"coscheduler_name": "co"}),
     "v1beta2": Case(one(num_replicas=2), {"api_version": "v1beta2", "local_queue": "team"}),
@@ -218,6 +223,7 @@ def test_a_program_goes_on_with_every_option_of_volcano(handover: Handover, name
 
 @pytest.mark.parametrize("name", MCAD)
 def test_a_program_goes_on_with_every_option_of_mcad(handover: Handover, name: str) -> None:
+    handover.cluster.put(LOCAL_QUEUE)
     check(handover, "mcad", MCAD[name])
 
 

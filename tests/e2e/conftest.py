@@ -28,9 +28,9 @@ def nothing_left_running() -> Iterator[None]:
     end_sessions()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kueue_cluster() -> Iterator[Cluster]:
-    """A cluster with the AppWrapper operator under Kueue, which the tests of a file share; it ends with them."""
+    """A cluster with the AppWrapper operator under Kueue. Its tests are of one group, so that one worker has it."""
     from tools.local_cluster import Cluster
 
     found = Cluster.up(f"kueue-{os.getpid()}", features=("appwrapper", "kueue"))

@@ -85,6 +85,15 @@ def test_a_job_succeeds_keeps_its_uid_and_leaves_nothing(successor: McadProject,
     assert left(look, project.namespace) == []
 
 
+def test_the_jobs_of_a_role_are_one_gang(operated: AppWrappers, look: KubernetesCluster) -> None:
+    name = operated.submit(shell("sleep 1", num_replicas=3), layout="role", coscheduler_name="coscheduler")
+    assert operated.end(name, timeout_s=200).state is JobState.SUCCEEDED
+    (group,) = look.list(X_K8S_POD_GROUP, "default", {"app.kubernetes.io/instance": name})
+    assert group["spec"]["minMember"] == 3
+    assert [pod["spec"]["schedulerName"] for pod in operated.pods(name)] == ["coscheduler"] * 3
+    operated.delete(name)
+
+
 def test_a_job_is_held_back_resumed_and_suspended_in_place(successor: McadProject, look: KubernetesCluster) -> None:
     project = successor.project
     successor.job(suspend=True)

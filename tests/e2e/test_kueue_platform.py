@@ -77,19 +77,26 @@ def test_the_lines_of_the_page_make_a_queue_and_run_a_job_in_it(
     assert (platform.output("local_queue"), platform.output("workload_priority_class")) == (team, team)
 
     env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
-    mine = {"=team,namespace=team": f"={team},namespace={team}", "--namespace team": f"--namespace {team}"}
+    mine = {
+        "=team,namespace=team": f"={team},namespace={team}",
+        "--namespace team --queue team": f"--namespace {team} --queue {team}",
+    }
     run = {**mine, "busybox:1.36": kueue_cluster.images["busybox"]}
     handle = "pulumi_mcad://torchx/team:echo-k3x9"
     doctor, launch, _ = commands("docs/kueue.md", "first", run)
-    assert "appwrappers" in shell([f"{doctor} || true"], tmp_path, env)
+    # Its other findings are of this machine.
+    assert f"{team} admits jobs into ClusterQueue '{team}': 64 of 64 cpu free" in shell(
+        [f"{doctor} || true"], tmp_path, env
+    )
     found = HANDLE.search(shell([launch], tmp_path, env))
     assert found
     (look_again,) = commands("docs/kueue.md", "first", {handle: found[0]})[2:]
-    said = shell([look_again], tmp_path, env)
-    (transcript,) = (text for language, _, text in blocks(ROOT / "docs/kueue.md") if language == "text")
-    assert transcript in said.replace(found[0], handle)
+    finished, refused = (text.strip() for language, _, text in blocks(ROOT / "docs/kueue.md") if language == "text")
+    assert finished in shell([look_again], tmp_path, env).replace(found[0], handle)
+    del run["--namespace team --queue team"]
+    (too_large,) = commands("docs/kueue.md", "never", run)
+    assert refused in shell([f"{too_large} 2>&1 || true"], tmp_path, env).replace(f"'{team}'", "'team'")
 
-    del run["--namespace team"]
     (second,) = commands("docs/kueue.md", "priority", run)
     found = HANDLE.search(shell([second.replace("class=team", f"class={team}")], tmp_path, env))
     assert found

@@ -44,9 +44,12 @@ def check_admission(cluster: Reader, plan: JobPlan[MCADOptions]) -> tuple[list[P
     if name is None:
         return [], []
     objects = read_queues(cluster, namespace, name)
+    queues = queues_in(objects)
+    if queues.local_queue is None and not cluster.serves(LOCAL_QUEUE):
+        text = f"{name!r} is a queue of Kueue, which is not installed: install it, unset the option, or choose another"
+        return [Problem("local_queue", f"{text} cluster")], []
     if LOCAL_QUEUE not in objects:
         return [], [f"local_queue {name!r} could not be checked: no permission to get localqueues.kueue.x-k8s.io"]
-    queues = queues_in(objects)
     if queues.local_queue is None:
         text = f"{name!r} is not in namespace {namespace!r}; {_others(cluster, namespace)}"
         return [Problem("local_queue", text)], []

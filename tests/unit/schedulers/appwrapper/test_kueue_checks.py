@@ -21,7 +21,13 @@ FLAVOR = made("ResourceFlavor", "a100", {"nodeLabels": {"gpu": "a100"}})
 
 
 def checked(
-    *objects: Manifest, gpus: int = 4, replicas: int = 2, denied: Any = (), selector: Any = None, **options: Any
+    *objects: Manifest,
+    gpus: int = 4,
+    replicas: int = 2,
+    denied: Any = (),
+    served: Any = None,
+    selector: Any = None,
+    **options: Any,
 ) -> tuple[list[str], list[str]]:
     role = RoleSpec(
         name="trainer",
@@ -33,7 +39,7 @@ def checked(
     )
     values = {"api_version": "v1beta2", "local_queue": "team", "reserved_millicpu": 0, **options}
     plan = find_backend("mcad").plan(JobSpec(name="train", roles=(role,)), MCADOptions(**values), "train-x1")
-    problems, warnings = check_admission(FakeCluster(objects, denied=denied), plan)
+    problems, warnings = check_admission(FakeCluster(objects, denied=denied, served=served), plan)
     assert all(problem.path == "local_queue" for problem in problems)
     return [problem.message for problem in problems], warnings
 
@@ -116,6 +122,7 @@ def test_a_queue_that_is_missing_is_refused_and_one_that_is_stopped_warned_of() 
     other = made("LocalQueue", "teem", {"clusterQueue": "research"})
     assert checked(other)[0] == ["'team' is not in namespace 'default'; there are teem"]
     assert "there are none" in checked()[0][0]
+    assert "a queue of Kueue, which is not installed" in checked(served=[])[0][0]
     stopped = local_queue(condition("Active", "False", "Stopped", "LocalQueue is stopped"))
     problems, warnings = checked(stopped, cluster_queue(gpus="1"), FLAVOR)
     assert problems == []
