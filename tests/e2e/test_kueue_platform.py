@@ -155,9 +155,9 @@ def test_the_platform_is_kept_by_a_second_run_and_its_quota_and_flavor_count(
     assert "in place: labels" in mcad.project.up()
     eventually(lambda: priority("plain") == (1000, "WorkloadPriorityClass"))
     mcad.jobs({"first": first, **raised, "plain": plain})
-    assert "cannot be removed from a workload" in mcad.project.preview(fails=True)
+    assert "cannot be taken from a job" in mcad.project.preview(fails=True)
     mcad.jobs({"first": job(labels={LABEL: team}), **raised})
-    assert "cannot be added to a non-suspended workload" in mcad.project.preview(fails=True)
+    assert "cannot be given to a job that runs" in mcad.project.preview(fails=True)
     # The quota has room for one: that of the highest priority, on nodes of the flavor. Its class may be another one.
     mcad.jobs(raised)
     mcad.until(is_state("RUNNING"), "by-label")

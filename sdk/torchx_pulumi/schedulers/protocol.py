@@ -300,6 +300,8 @@ class SchedulerBackend(Generic[OptionsT]):
     """Return the objects that options name and a launch needs."""
     check_admission: Callable[[Reader, JobPlan[OptionsT]], tuple[list[Problem], list[str]]] = lambda _c, _p: ([], [])
     """Return why the queue of a planned job can never let it in, and warnings. No request for a job without one."""
+    check_change: Callable[[Manifest, OptionsT], Iterator[Problem]] = lambda _job_object, _options: iter(())
+    """Yield what the cluster refuses of a change in place of a live job object, and only `up` would show."""
     discover: Callable[[Reader, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
     """Return options in which unset ones have the values of the cluster."""
     permissions: Callable[[Reader], Sequence[Permission]] = lambda _cluster: ()

@@ -157,6 +157,7 @@ BACKEND = SchedulerBackend(
     named_objects=late(f"{_CHECKS}:named_objects"),
     permissions=late(f"{_CHECKS}:permissions"),
     check_admission=late(f"{_KUEUE}:check_admission"),
+    check_change=late(f"{_KUEUE}:check_change"),
     doctor_checks=(("local-queue", late(f"{_KUEUE}:check_local_queue")),),
     check_installed=late(f"{_CHECKS}:check_installed"),
     discover=late(f"{_CHECKS}:discover"),

@@ -9,13 +9,14 @@ from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
+from torchx_pulumi.model.object_fields import at, items_at, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers.appwrapper.kueue import PodSet, QueueObjects, condition_of, pod_sets_of, queues_in
 from torchx_pulumi.schedulers.appwrapper.kueue_observe import LIST_FLAVORS, read_queues
-from torchx_pulumi.schedulers.appwrapper.objects import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
+from torchx_pulumi.schedulers.appwrapper.objects import CLUSTER_QUEUE, KUEUE_PRIORITY, LOCAL_QUEUE, RESOURCE_FLAVOR
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions, NeverAdmitted
+from torchx_pulumi.schedulers.appwrapper.phases import kueue_queue
 from torchx_pulumi.schedulers.appwrapper.quotas import Quota
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.diagnosis.nodes import untolerated, written_amount
@@ -66,6 +67,19 @@ def check_admission(cluster: Reader, plan: JobPlan[MCADOptions]) -> tuple[list[P
     if plan.options.on_never_admitted == NeverAdmitted.WARN:
         return [], [f"local_queue {text}"]
     return [Problem("local_queue", text)], []
+
+
+def check_change(job_object: Manifest, options: MCADOptions) -> Iterator[Problem]:
+    """Yield what Kueue refuses of changed labels: a job keeps its priority class, and gets none while it runs."""
+    if kueue_queue(job_object) is None:
+        return
+    former, wanted = text_at(job_object, "metadata", "labels", KUEUE_PRIORITY), options.labels.get(KUEUE_PRIORITY)
+    if former and not wanted:
+        text = f"{KUEUE_PRIORITY} ({former!r}) cannot be taken from a job: keep it, or name another class"
+        yield Problem("labels", text)
+    if wanted and not former and at(job_object, "spec", "suspend") is not True:
+        text = f"{KUEUE_PRIORITY} cannot be given to a job that runs: leave it out, or launch a new run with `rerun`"
+        yield Problem("labels", text)
 
 
 def obstacles(queues: QueueObjects, pod_sets: Sequence[PodSet], flavors: Sequence[Manifest] | None) -> Iterator[str]:

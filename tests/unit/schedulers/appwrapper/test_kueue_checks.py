@@ -8,8 +8,19 @@ import pytest
 from torchx_pulumi.model.finding import DoctorScope, Verdict
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.schedulers import find_backend
-from torchx_pulumi.schedulers.appwrapper.kueue_checks import check_admission, check_local_queue
-from torchx_pulumi.schedulers.appwrapper.objects import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR
+from torchx_pulumi.schedulers.appwrapper.kueue_checks import (
+    check_admission,
+    check_change,
+    check_local_queue,
+)
+from torchx_pulumi.schedulers.appwrapper.objects import (
+    CLUSTER_QUEUE,
+    COHORT,
+    KUEUE_PRIORITY,
+    KUEUE_QUEUE,
+    LOCAL_QUEUE,
+    RESOURCE_FLAVOR,
+)
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 
 from tests.fakes.cluster import FakeCluster
@@ -136,6 +147,21 @@ def test_what_may_not_be_read_is_not_judged() -> None:
     assert "may not be read, so that its quota is not checked" in checked(*objects, denied=blind)[1][0]
     # Its own ClusterQueue may be read by name.
     assert "trainer-0: 4 nvidia.com/gpu wanted" in checked(*objects, denied=[("list", CLUSTER_QUEUE)])[0][0]
+
+
+def test_the_priority_class_of_a_job_stays_and_a_job_that_runs_gets_none() -> None:
+    def refused(former: str | None, wanted: str | None, *, suspended: bool, queue: str | None = "team") -> list[str]:
+        labels = {key: one for key, one in ((KUEUE_QUEUE, queue), (KUEUE_PRIORITY, former)) if one is not None}
+        job = {"metadata": {"labels": labels}, "spec": {"suspend": suspended}}
+        options = MCADOptions(labels={} if wanted is None else {KUEUE_PRIORITY: wanted})
+        return [f"{one.path}: {one.message}" for one in check_change(job, options)]
+
+    assert refused(None, "high", suspended=True) == refused("low", "high", suspended=False) == []
+    assert refused(None, None, suspended=False) == refused("low", None, suspended=True, queue=None) == []
+    (taken,) = refused("low", None, suspended=True)
+    assert taken.startswith("labels: kueue.x-k8s.io/priority-class ('low') cannot be taken from a job")
+    (given,) = refused(None, "high", suspended=False)
+    assert "cannot be given to a job that runs" in given
 
 
 def test_the_doctor_says_which_queues_there_are_and_how_much_is_free() -> None:
