@@ -92,7 +92,7 @@ def test_a_job_waits_for_quota_and_runs_once_there_is_room(
     assert f"is PENDING ({why}" in refused
     assert "only its controller resumes an AppWrapper; wait until jobs of its queue end" in refused
     never = cli.torchx(
-        *("run", "--dryrun", "-s", "pulumi_mcad"),
+        *("run", "--dryrun", "--workspace", "", "-s", "pulumi_mcad"),
         *("-cfg", f"namespace={queues.namespace},api_version=v1beta2,local_queue={queue}"),
         *("utils.echo", "--num_replicas", "9", "--image", "app:1"),
         code=None,
@@ -116,7 +116,8 @@ def test_an_up_without_a_change_leaves_a_job_alone_that_kueue_holds_or_has_preem
     quota = {"cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "4"}
     queue = queues.make("team", quota, preemption={"withinClusterQueue": "LowerPriority"})
     jobs = AppWrappers(kueue_cluster, queues.namespace, APP_WRAPPER_V1BETA2)
-    role = {"num_replicas": 2, "resource": {"cpu": 0.2, "gpu": 1, "memMB": 16}}
+    resource = {"cpu": 0.2, "gpu": 1}
+    role = {"num_replicas": 2, "resource": {**resource, "memory_mb": 16}}
     program = McadProject(
         make_project(program=MCAD_PROGRAM),
         "app:1",
@@ -133,7 +134,7 @@ def test_an_up_without_a_change_leaves_a_job_alone_that_kueue_holds_or_has_preem
     program.job(role={**role, "num_replicas": 5})
     assert "can never admit the job: it asks for 5 nvidia.com/gpu in all" in project.preview(fails=True)
 
-    others = {**role, "num_replicas": 3, "args": ["-c", "sleep 3600"]}
+    others = {"num_replicas": 3, "resource": {**resource, "memMB": 16}, "args": ["-c", "sleep 3600"]}
     first = jobs.submit(others, local_queue=queue)
     eventually(lambda: jobs.phase(first) == "Running")
     program.job(role=role)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.model.errors import ClusterError, Problem
@@ -59,8 +60,11 @@ def check_admission(cluster: Reader, plan: JobPlan[MCADOptions]) -> tuple[list[P
     if queues.cluster_queue is None:
         text = f"local_queue {name!r}: {queues.words} may not be read, so that its quota is not checked"
         return [], [] if CLUSTER_QUEUE in objects else [text]
+    rendered = render_mcad_v1beta2(plan)
     flavors = if_allowed(cluster, LIST_FLAVORS, None, lambda: cluster.list(RESOURCE_FLAVOR, None))
-    found = [*obstacles(queues, [*pod_sets_of(render_mcad_v1beta2(plan))], flavors)]
+    # The names of its tasks, as roles have them.
+    tasks = [replace(one, name=one.name.removeprefix(f"{plan.job_name}-")) for one in pod_sets_of(rendered)]
+    found = [*obstacles(queues, tasks, flavors)]
     if not found:
         return [], []
     text = f"{name!r} can never admit the job: {listed(found, MOST_SHOWN)}; {INSTEAD}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from torchx_pulumi.model.object_fields import at, items_at, number_at, text_at, time_at
@@ -252,7 +252,7 @@ def _quota(evidence: Evidence, workload: Manifest, message: str) -> Diagnosis:
         )
     resources = [*dict.fromkeys(match["resource"] for match in SHORT.finditer(message))]
     wants = _all_of([written_amount(one, asked.get(one, 0.0)) for one in resources])
-    if _is_for_ever(message):
+    if _is_for_ever(message) or _exceeds(queues, asked, resources):
         most = _most(queues, resources)
         summary = f"asks for {wants}; {queues.words} can have at most {most}" if resources and most else message
         return Diagnosis(
@@ -281,6 +281,12 @@ def _quota(evidence: Evidence, workload: Manifest, message: str) -> Diagnosis:
 def _is_for_ever(message: str) -> bool:
     """Return whether a pod set fits into no flavor, however long it waits; Kueue says one sentence for each pod set."""
     return any(NEVER.search(each) and not NOT_YET.search(each) for each in message.split(POD_SET))
+
+
+def _exceeds(queues: QueueObjects, asked: Mapping[str, float], resources: Sequence[str]) -> bool:
+    """Return whether all pod sets together want more than there is. Kueue judges them one by one, by what is unused."""
+    most = {one: [quota.most for (_, name), quota in queues.quotas.items() if name == one] for one in resources}
+    return any(values and asked.get(one, 0.0) > sum(values) for one, values in most.items())
 
 
 def _asked(workload: Observed) -> dict[str, float]:

@@ -66,7 +66,7 @@ def test_a_job_that_fits_has_neither_problems_nor_warnings() -> None:
         (
             [cluster_queue(gpus="4")],
             {"gpus": 8},
-            "trainer-0: 8 nvidia.com/gpu wanted, at most 4 in flavor 'a100'",
+            "the job: trainer-0: 8 nvidia.com/gpu wanted, at most 4 in flavor 'a100'",
         ),
         (
             [cluster_queue(gpus="4")],
