@@ -10,7 +10,12 @@ from torchx_pulumi.model.object_fields import is_being_deleted, latest, mapping_
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.model.status import MAX_OBJECTS, STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.model.text import listed
-from torchx_pulumi.schedulers.appwrapper.kueue_diagnosis import describe_evictions, describe_wait, diagnose_kueue
+from torchx_pulumi.schedulers.appwrapper.kueue_diagnosis import (
+    describe_evictions,
+    describe_stop,
+    describe_wait,
+    diagnose_kueue,
+)
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper
 from torchx_pulumi.schedulers.appwrapper.tasks import pod_templates
 from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, Evidence, absent_controller, key_of, ref
@@ -74,6 +79,8 @@ def describe_mcad(evidence: Evidence) -> str | None:
         return _failure(wrapper, status.replicas)
     if status.state in WAITING:
         return _describe_wait(evidence, wrapper)
+    if status.reason is Reason.STOPPING and (why := describe_stop(evidence)):
+        return f"being stopped: {why}"
     if status.reason is Reason.RUNNING and (evictions := describe_evictions(evidence)):
         return f"running; {evictions}"
     if status.reason is Reason.RUNNING and evidence.pods is None and not wrapper.counts:

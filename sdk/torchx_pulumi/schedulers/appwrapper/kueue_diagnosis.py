@@ -58,6 +58,7 @@ EVICTED: Final = {
     "PodsReadyTimeout": "its pods were not ready in time",
     "AdmissionCheck": "an admission check took its consent back",
     "NodeFailures": "nodes of its pods failed",
+    "Deactivated": "its Workload was deactivated",
     **STOPPED,
 }
 """Reason of an eviction -> words."""
@@ -75,12 +76,18 @@ def describe_evictions(evidence: Evidence) -> str | None:
     """Return how often Kueue has evicted a job that runs again, or None if it never did, or that is not known."""
     workload = workload_in(evidence.admission, evidence.uid)
     counts = evictions_of(workload)
-    if not counts:
+    if not counts or is_true(workload, "Evicted"):
         return None
     times = _times(sum(counts.values()))
     reasons = ", ".join(f"{reason} {count}" for reason, count in counts.items())
     again = time_text(time_at(condition_of(workload, "Admitted"), "lastTransitionTime"))
     return f"evicted by Kueue {times} ({reasons}), admitted again at {again}"
+
+
+def describe_stop(evidence: Evidence) -> str | None:
+    """Return why Kueue has a job stopped, or None if it does not, or that is not known."""
+    workload = workload_in(evidence.admission, evidence.uid)
+    return _evicted(evidence, workload).summary if workload is not None and is_true(workload, "Evicted") else None
 
 
 def diagnose_kueue(evidence: Evidence) -> Iterator[Diagnosis]:
@@ -127,9 +134,10 @@ def _evicted(evidence: Evidence, workload: Manifest) -> Diagnosis:
         by = None if uid is None else workload_in(evidence.admission, uid)
         who = "another job" if by is None else _owner(by)
         objects += [] if by is None else [_ref(by)]
+        then = "" if evidence.status.reason is Reason.STOPPING else "; it waits in its queue again"
         return Diagnosis(
             reason=Reason.PREEMPTED,
-            summary=f"Kueue stopped it at {when} to make room for {who}{often}; it waits in its queue again",
+            summary=f"Kueue stopped it at {when} to make room for {who}{often}{then}",
             detail=text_at(condition_of(workload, "Preempted"), "message") or "",
             resolution="wait until it is admitted again, which starts it from its beginning; or have its "
             "WorkloadPriorityClass raised",

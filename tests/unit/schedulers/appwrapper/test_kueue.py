@@ -241,6 +241,19 @@ def test_a_job_that_runs_again_says_how_often_it_was_evicted() -> None:
     )
 
 
+def test_a_job_whose_pods_are_being_stopped_says_what_kueue_stops_it_for() -> None:
+    stopped = [evicted("Preempted", conditions=[condition("Preempted", "True", "InClusterQueue", PREEMPTED)]),
+               workload(owner="urgent", uid="u-2")]  # fmt: skip
+    status = status_of(held("Suspending"), *stopped, *PODS)
+    assert (status.state, status.reason) == (JobState.RUNNING, Reason.STOPPING)
+    room = "Kueue stopped it at 2026-03-01T10:00:30Z to make room for AppWrapper default/urgent"
+    assert status.message == f"being stopped: {room}"
+    assert Reason.PREEMPTED in [one.reason for one in status.diagnoses]
+    # Its phase is behind its Workload.
+    assert status_of(operators(queue="team"), *stopped, *PODS).message == "running"
+    assert status_of(held("Suspending"), workload(), *PODS).message == "being stopped"
+
+
 def test_a_healthy_run_takes_one_request_more_than_without_kueue() -> None:
     class Counting(FakeCluster):
         asked: ClassVar[list[str]] = []
