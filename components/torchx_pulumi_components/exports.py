@@ -8,6 +8,7 @@ from typing import Any, cast
 import pulumi
 from torchx_pulumi.outputs.building import assemble, log_command
 from torchx_pulumi.outputs.types import Declared, Observed, TorchxOutput, UserRequest
+from torchx_pulumi.schedulers import backend_of
 
 from torchx_pulumi_components.places import unknown
 from torchx_pulumi_components.training_job import TrainingJob
@@ -66,11 +67,13 @@ def _build(
     digests = {image.partition("@")[0]: digest for image, digest in digests.items()} | dict(digests)
     roles = [{**role, "digest": role.get("digest") or digests.get(role["image"])} for role in declared["roles"]]
     who = declared.get("created_by") or f"{pulumi.get_project()}/{pulumi.get_stack()}"
+    options = job.plan.options
     return assemble(
         job.plan,
         cast("Declared", {**declared, "roles": roles, "created_by": who}),
         observed,
-        scheduler=job.plan.options.scheduler,
+        scheduler=options.scheduler,
+        queue=getattr(options, backend_of(options).queue_option, None),
         kube_context=job.made.kube_context,
         ui_url=ui_url or (job.made.app or {}).get("ui_url"),
         log_archive=job.made.log_archive,

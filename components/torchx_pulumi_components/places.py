@@ -29,7 +29,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "labels": frozenset({"labels"}),
     "annotations": frozenset({"annotations"}),
     "queue": SPEC | {"queue"},
-    "local_queue": SPEC | {"labels"},
+    "local_queue": SPEC | {"labels", "queue"},
     "plugins": SPEC | {"service", "rank0_host", "roles"},
     "priority_class": SPEC | {"declared"},
     **dict.fromkeys(("reserved_millicpu", "reserved_memmb", "efa_device_count"), SPEC | {"roles"}),

@@ -17,7 +17,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
     X_K8S_POD_GROUP,
 )
 from torchx_pulumi.testing import cluster_for_tests
-from torchx_pulumi_components import MCADTrainingJob
+from torchx_pulumi_components import MCADTrainingJob, stack_outputs
 
 from tests.fakes import KNOWN, FakeCluster
 
@@ -89,6 +89,12 @@ def test_one_app_wrapper_its_roles_and_its_record_are_children(engine: Any) -> N
     assert engine.value(job.uid) == "uid-of-train"
     assert engine.value(job.observed)["state"] == "SUBMITTED"
     assert [item.name for item in engine.mocks.of_type(STASH)] == ["train-intent"]
+
+
+@pytest.mark.parametrize("given", [{}, {"api_version": "v1beta2", "local_queue": "team"}])
+def test_a_program_exports_the_local_queue_as_queue(engine: Any, given: dict[str, str]) -> None:
+    exported = engine.value(stack_outputs(make(engine, **given))["torchx"])
+    assert exported["app"]["queue"] == given.get("local_queue")
 
 
 def test_a_launch_logs_no_warning(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

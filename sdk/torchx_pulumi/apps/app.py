@@ -28,7 +28,7 @@ from torchx_pulumi.outputs.building import app_handle
 from torchx_pulumi.outputs.reader import is_of_later_release
 from torchx_pulumi.outputs.types import SCHEMA_VERSION
 from torchx_pulumi.planning.names import owner_digest
-from torchx_pulumi.schedulers import scheduler_names
+from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, SECRET, STASH, Checkpoint, record_in
 from torchx_pulumi.stack_state.stacks import StackName
@@ -95,7 +95,9 @@ class App:
             context=entry.access[1],
             launched_at=entry.launched_at,
             entry=entry,
-            output=_own_output(run, name=entry.name, queue=entry.queue, declared=entry.declared, ui_url=entry.ui_url),
+            output=_own_output(
+                run, name=entry.name, queue=_noted_queue(entry), declared=entry.declared, ui_url=entry.ui_url
+            ),
             answer=Answer(requested=entry.requested),
         )
 
@@ -192,10 +194,13 @@ def _read(component: Mapping[str, Any], scheduler: str, checkpoint: Checkpoint, 
     output = exported or _own_output(
         run,
         name=urn.rpartition("::")[2] if entry is None else entry.name,
-        queue=_queue(checkpoint, run) if entry is None else entry.queue,
+        queue=_queue(checkpoint, run) if entry is None else _noted_queue(entry),
         declared=_declared(outputs, place) if entry is None else mapping_at(outputs, "declared") or entry.declared,
         ui_url=None if entry is None else entry.ui_url,
     )
+    if entry is not None and text_at(output, "app", "queue") is None:
+        # `torchx run` exports the queues of Volcano only.
+        output = {**output, "app": {**mapping_at(output, "app"), "queue": _noted_queue(entry)}}
     last = mapping_at(output, "observed")
     observed = answer.observed or last
     if last and last != observed:
@@ -282,8 +287,13 @@ def _queue(checkpoint: Checkpoint, run: Run) -> str | None:
     wanted = (kind.api_version, kind.kind, run.job_name)
     for made in (mapping_at(item, "inputs") for item in checkpoint.objects()):
         if (made.get("apiVersion"), made.get("kind"), text_at(made, "metadata", "name")) == wanted:
-            return text_at(made, "spec", "queue")
+            return text_at(made, *find_backend(run.variant.scheduler).queue_field)
     return None
+
+
+def _noted_queue(entry: RunEntry) -> str | None:
+    """Return the queue in the note of a launch. None: the app names none."""
+    return entry.queue or text_at(entry.options, find_backend(entry.scheduler).queue_option)
 
 
 def _exported(checkpoint: Checkpoint, app_id: str) -> Iterator[Mapping[str, Any]]:

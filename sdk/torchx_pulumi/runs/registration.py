@@ -398,6 +398,7 @@ def plan_registration(registration: Registration) -> RegistrationPlan:
         outputs["declared"],
         observed,
         scheduler=scheduler,
+        queue=entry.queue,
         kube_context=entry.kube_context,
         ui_url=entry.ui_url,
         log_archive=entry.log_archive,

@@ -290,6 +290,10 @@ class SchedulerBackend(Generic[OptionsT]):
     explaining_kinds: tuple[tuple[Kind, Selector | None], ...] = ()
     """Kinds of objects, besides job objects, pods and events, that say why a job waits, and the labels of those that
     belong to jobs of this package. None: all objects of the kind."""
+    queue_option: str = "queue"
+    """Option that names the queue of a job; it need not exist."""
+    queue_field: tuple[str, ...] = ("spec", "queue")
+    """The same in the job object."""
     queue_kind: Kind | None = None
     """Kind of its queues, one of `explaining_kinds`. None: it has none."""
     queue_amounts: Callable[[Manifest], tuple[Mapping[str, float], Mapping[str, float]]] = lambda _queue: ({}, {})

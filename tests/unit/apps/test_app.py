@@ -11,7 +11,9 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef, Stage
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.run_record import json_digest
 from torchx_pulumi.planning.names import owner_digest
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.checkpoint import SECRET, parse_components
 
@@ -77,6 +79,26 @@ def test_a_job_that_a_program_does_not_export_is_what_its_component_says() -> No
     assert app.answer.observed["state"] == app.state.value == "RUNNING"
     assert app.output["observed"] is app.answer.observed
     assert app.match(HERE) is Match.UNDECIDED
+
+
+def test_a_queue_of_kueue_is_that_of_the_launch_or_of_the_job_object() -> None:
+    options = {"api_version": "v1beta2", "local_queue": "team"}
+    entry = run_entry(scheduler="mcad", choice="v1beta2", queue=None, options=options)
+    app = {"id": entry.app_id, "scheduler": "mcad", "queue": None}
+    (exported,) = apps_in(checkpoint({**output("train-1"), "app": app}, entry=entry))
+    state, kind = checkpoint({**output("train-1"), "app": app}), APP_WRAPPER_V1BETA2
+    resources(state)[0]["outputs"] = {}
+    metadata = {"name": "train-1", "labels": {"kueue.x-k8s.io/queue-name": "team"}}
+    token, made = f"kubernetes:{kind.api_version}:{kind.kind}", {"apiVersion": kind.api_version, "kind": kind.kind}
+    record = {"version": 1, "identity_version": 2, "job_name": "train-1", "namespace": "default", "hash": "h"}
+    digests = {"api_version": json_digest("v1beta2")}
+    resources(state)[1]["outputs"]["record"] = {**record, "attempt": 1, "launched": {"trainer": 1}, "digests": digests}
+    resources(state).append(
+        {"urn": f"urn:pulumi:s::p::{token}::a", "type": token, "inputs": {**made, "metadata": metadata}}
+    )
+    (unexported,) = apps_in(state)
+    assert unexported.run.variant.name == "v1beta2"
+    assert [one.output["app"]["queue"] for one in (App.of(entry), exported, unexported)] == ["team"] * 3
 
 
 def test_what_a_later_release_or_a_user_changed_is_left_alone_and_secrets_are_noted() -> None:

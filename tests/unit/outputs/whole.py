@@ -29,4 +29,7 @@ def build_outputs(
     declared = build_declared(plan, spec_hash=spec_hash, created_by=created_by, digests=digests)
     before = previous.get("observed") if previous else None
     observed = build_observed(status, observed_at=observed_at, source=source, previous=before)
-    return assemble(plan, declared, observed, scheduler=scheduler, kube_context=kube_context, ui_url=ui_url)
+    queue = getattr(plan.options, "queue", None)
+    return assemble(
+        plan, declared, observed, scheduler=scheduler, queue=queue, kube_context=kube_context, ui_url=ui_url
+    )
