@@ -24,6 +24,8 @@ from torchx_pulumi_fleet.writer import Controller, ControllerParts, ControllerSe
 from tests.fakes import FakeCluster
 from tests.fleet.writer.live_apps import changed, tracked_app
 from tests.fleet.writer.world import World, wait_for
+from tests.unit.schedulers.app_wrappers import condition
+from tests.unit.schedulers.kueue_objects import not_reserved, workload
 
 
 class SomeApps:
@@ -86,6 +88,38 @@ def test_what_is_remembered_of_runs_that_are_gone_is_bounded_and_dropped_with_th
         tracked.ended.add("c")
         view.forget("c")
         assert remembered() == {"b", "d"}
+    finally:
+        view.watched.stop()
+
+
+def test_an_app_is_looked_at_when_only_its_workload_changes() -> None:
+    key = changed(tracked_app("a", uid="a"), variant=find_variant("mcad", "v1beta2")).key
+    told: list[object] = []
+
+    class Apps(SomeApps):
+        def of_uid(self, uid: str) -> frozenset[Any]:
+            return frozenset()
+
+        def of_job(self, *place: Any) -> frozenset[Any]:
+            return frozenset({key} if place == ("default", "a") else ())
+
+        def app(self, uid: Any) -> App:
+            return tracked_app("a", uid="a")
+
+    class Listener(ChangeListener):
+        def dirty(self, key: Any, delay_s: float) -> None:
+            told.append(key)
+
+    cluster = FakeCluster([workload(not_reserved("short of GPUs"), owner="a", uid="a")])
+    view = ClusterView("here", cluster, cast("Any", Apps()), Listener(), namespaces=["default"])
+    view.watched.start()
+    try:
+        wait_for(lambda: told == [key])
+        cluster.put(workload(condition("Evicted", "True", "Preempted"), owner="a", uid="a"))
+        wait_for(lambda: told == [key, key])
+        cluster.put(workload(owner="b", uid="b"))
+        cluster.put(workload(owner="a", uid="a"))
+        wait_for(lambda: told == [key] * 3)
     finally:
         view.watched.stop()
 
