@@ -20,7 +20,7 @@ from tests.e2e.project import Project, changes, eventually, finite
 from tools.bootstrap import ensure
 from tools.local_cluster import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.extended]
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DONE = {"roles": [{"args": ["true"], **FAKE, "pod_overlay": finite()}]}

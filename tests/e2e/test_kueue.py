@@ -11,7 +11,7 @@ from torchx.runner import Runner
 from torchx.specs import AppDef, AppState, Resource, Role
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2, KUEUE_PRIORITY
 
 from tests.e2e.app_wrappers import AppWrappers
 from tests.e2e.kueue_queues import PRIORITY, KueueQueues
@@ -123,7 +123,7 @@ def test_an_up_without_a_change_leaves_a_job_alone_that_kueue_holds_or_has_preem
         "app:1",
         api_version="v1beta2",
         local_queue=queue,
-        labels={"kueue.x-k8s.io/priority-class": "minor"},
+        labels={KUEUE_PRIORITY: "minor"},
     )
     project = program.project
 
@@ -135,7 +135,8 @@ def test_an_up_without_a_change_leaves_a_job_alone_that_kueue_holds_or_has_preem
     assert "can never admit the job: it asks for 5 nvidia.com/gpu in all" in project.preview(fails=True)
 
     others = {"num_replicas": 3, "resource": {**resource, "memMB": 16}, "args": ["-c", "sleep 3600"]}
-    first = jobs.submit(others, local_queue=queue)
+    major = {KUEUE_PRIORITY: "major"}
+    first = jobs.submit(others, local_queue=queue, labels=major)
     eventually(lambda: jobs.phase(first) == "Running")
     program.job(role=role)
     seen = program.until(lambda seen: bool(seen["reason"] == "OverQuota"))
@@ -149,7 +150,7 @@ def test_an_up_without_a_change_leaves_a_job_alone_that_kueue_holds_or_has_preem
     jobs.delete(first)
     program.until(is_job_state("RUNNING"))
     leaves_it_alone()
-    urgent = jobs.submit(others, local_queue=queue, labels={"kueue.x-k8s.io/priority-class": "major"})
+    urgent = jobs.submit(others, local_queue=queue, labels=major)
     seen = program.until(lambda seen: bool(seen["reason"] == "Preempted"))
     assert f"to make room for AppWrapper {queues.namespace}/{urgent}" in seen["message"]
     leaves_it_alone()

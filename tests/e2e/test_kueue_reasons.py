@@ -168,6 +168,7 @@ def test_a_drained_queue_and_a_deactivated_workload_hold_a_job_until_they_are_op
     assert "evicted by Kueue 2 times" in runs(queues, name).message
 
 
+@pytest.mark.extended
 def test_pods_that_do_not_become_ready_are_requeued_and_at_last_given_up(
     queues: KueueQueues, jobs: AppWrappers
 ) -> None:
