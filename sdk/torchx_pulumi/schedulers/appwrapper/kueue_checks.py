@@ -18,7 +18,7 @@ from torchx_pulumi.schedulers.appwrapper.kueue_observe import LIST_FLAVORS, read
 from torchx_pulumi.schedulers.appwrapper.objects import CLUSTER_QUEUE, KUEUE_PRIORITY, LOCAL_QUEUE, RESOURCE_FLAVOR
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions, NeverAdmitted
 from torchx_pulumi.schedulers.appwrapper.phases import kueue_queue
-from torchx_pulumi.schedulers.appwrapper.quotas import Quota
+from torchx_pulumi.schedulers.appwrapper.quotas import Quota, exceeds
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.diagnosis.nodes import untolerated, written_amount
 from torchx_pulumi.schedulers.pods.observe import if_allowed
@@ -113,7 +113,11 @@ def obstacles(queues: QueueObjects, pod_sets: Sequence[PodSet], flavors: Sequenc
     yield from (f"{name}: {why}" for why, name in unfit.items())
     for resource, value in total.items():
         most = sum(quota.most for (_, name), quota in queues.quotas.items() if name == resource)
-        if resource in covered and value > most and all(wants.get(resource, 0.0) <= most for _, wants in asked):
+        if (
+            resource in covered
+            and exceeds(value, most)
+            and not any(exceeds(wants.get(resource, 0.0), most) for _, wants in asked)
+        ):
             yield f"it asks for {written_amount(resource, value)} in all, {queues.words} can have {most:.6g} at most"
 
 
@@ -134,7 +138,7 @@ def _unfit(
         short = [
             f"{written_amount(resource, value)} wanted, at most {most:.6g} in flavor {name!r}"
             for resource, value in wanted.items()
-            if (quota := queues.quotas.get((name, resource))) is not None and value > (most := quota.most)
+            if (quota := queues.quotas.get((name, resource))) is not None and exceeds(value, most := quota.most)
         ]
         short += [] if flavors is None else _unsuitable(name, flavors.get(name), pod_set.spec)
         if not short:

@@ -24,6 +24,7 @@ from torchx_pulumi.schedulers.appwrapper.kueue import (
 )
 from torchx_pulumi.schedulers.appwrapper.objects import LOCAL_QUEUE, WORKLOAD
 from torchx_pulumi.schedulers.appwrapper.phases import kueue_queue
+from torchx_pulumi.schedulers.appwrapper.quotas import exceeds
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, absent_controller, ref
 from torchx_pulumi.schedulers.diagnosis.nodes import written_amount
 
@@ -35,6 +36,9 @@ NEVER: Final = re.compile(
 
 NOT_YET: Final = re.compile(r"insufficient unused quota for ")
 """What it says about a flavor that fits once others have ended."""
+
+UNSAID: Final = ("", "Bypassed scheduling evaluation because an equivalent workload recently failed")
+"""What it says about a job that it has not tried: another one that asks for the same did not fit."""
 
 POD_SET: Final = "couldn't assign flavors to pod set"
 """Begin of its sentence about a pod set."""
@@ -259,8 +263,11 @@ def _quota(evidence: Evidence, workload: Manifest, message: str) -> Diagnosis:
             reason=Reason.NEVER_SCHEDULABLE, summary=summary, detail=message, resolution=LESS_ADVICE, objects=where
         )
     resources = [*dict.fromkeys(match["resource"] for match in SHORT.finditer(message))]
+    if message in UNSAID:
+        resources = _taken(queues, asked)
     wants = _all_of([written_amount(one, asked.get(one, 0.0)) for one in resources])
-    if _is_for_ever(message) or _exceeds(queues, asked, resources):
+    # Kueue judges pod sets one by one, by what is unused.
+    if _is_for_ever(message) or any(exceeds(asked.get(one, 0.0), _amounts(queues, one)[1]) for one in resources):
         most = _most(queues, resources)
         summary = f"asks for {wants}; {queues.words} can have at most {most}" if resources and most else message
         return Diagnosis(
@@ -279,7 +286,7 @@ def _quota(evidence: Evidence, workload: Manifest, message: str) -> Diagnosis:
     behind = f", which has {pending} waiting jobs" if pending and pending > 1 else ""
     return Diagnosis(
         reason=Reason.WAITING_IN_QUEUE,
-        summary=message or f"waits for its turn in {queues.words}{behind}",
+        summary=f"waits for its turn in {queues.words}{behind}" if message in UNSAID else message,
         detail="",
         resolution=QUOTA_ADVICE,
         objects=where,
@@ -291,12 +298,6 @@ def _is_for_ever(message: str) -> bool:
     return any(NEVER.search(each) and not NOT_YET.search(each) for each in message.split(POD_SET))
 
 
-def _exceeds(queues: QueueObjects, asked: Mapping[str, float], resources: Sequence[str]) -> bool:
-    """Return whether all pod sets together want more than there is. Kueue judges them one by one, by what is unused."""
-    most = {one: [quota.most for (_, name), quota in queues.quotas.items() if name == one] for one in resources}
-    return any(values and asked.get(one, 0.0) > sum(values) for one, values in most.items())
-
-
 def _asked(workload: Observed) -> dict[str, float]:
     """Return the sum of the requests of a Workload, by resource."""
     total: dict[str, float] = {}
@@ -306,20 +307,33 @@ def _asked(workload: Observed) -> dict[str, float]:
     return total
 
 
-def _free(queues: QueueObjects, resources: Sequence[str]) -> str:
-    """Return how much of the quota for some resources is free; empty if that is not known.
+def _taken(queues: QueueObjects, asked: Mapping[str, float]) -> list[str]:
+    """Return the resources of which a job asks for more than is free, as far as that is known."""
+    free = {resource: _amounts(queues, resource)[0] for resource in asked}
+    return [one for one, most in free.items() if most is not None and exceeds(asked[one], most)]
+
+
+def _amounts(queues: QueueObjects, resource: str) -> tuple[float | None, float]:
+    """Return how much of a resource is free, and the most that jobs can have. None and infinite: not known.
 
     Quotas of several flavors are added up.
     """
+    quotas = [quota for (_, name), quota in queues.quotas.items() if name == resource]
+    free = [quota.free for quota in quotas if quota.free is not None]
+    if not quotas:
+        return None, math.inf
+    return sum(free) if len(free) == len(quotas) else None, sum(quota.most for quota in quotas)
+
+
+def _free(queues: QueueObjects, resources: Sequence[str]) -> str:
+    """Return how much of the quota for some resources is free; empty if that is not known."""
     found = []
     for resource in resources:
-        quotas = [quota for (_, name), quota in queues.quotas.items() if name == resource]
-        free = [quota.free for quota in quotas if quota.free is not None]
-        if not quotas or len(free) < len(quotas):
+        free, most = _amounts(queues, resource)
+        if free is None:
             return ""
-        most = sum(quota.most for quota in quotas)
         known = f" of {most:.6g}" if math.isfinite(most) else ""
-        found.append(f"{sum(free):.6g}{known} {resource}")
+        found.append(f"{free:.6g}{known} {resource}")
     return f"{_all_of(found)} are free"
 
 

@@ -14,6 +14,9 @@ from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.options import Observed
 from torchx_pulumi.schedulers.diagnosis.nodes import amount
 
+HALF_OF_LEAST = 0.0005
+"""Half of the least amount that Kueue counts. Sums of fractions differ by less: 0.1 + 0.2 is more than 0.3 here."""
+
 FlavorResource = tuple[str, str]
 """Name of a ResourceFlavor, and name of a resource."""
 
@@ -70,6 +73,11 @@ class _Node:
         if self.above is None:
             return self.total(of)
         return min(self.kept(of) + self.above.most(of), self.total(of) + self.limit(of, "borrowingLimit"))
+
+
+def exceeds(value: float, most: float) -> bool:
+    """Return whether a sum of requests is more than an amount, as Kueue counts it."""
+    return value - most > HALF_OF_LEAST
 
 
 def quotas_of(

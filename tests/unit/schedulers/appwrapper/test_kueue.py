@@ -33,6 +33,7 @@ MORE = (
     "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor a100, previously "
     "considered podsets requests (0) + current podset request (4) > maximum capacity (2)"
 )
+BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
 LACKS = "couldn't assign flavors to pod set main: resource nvidia.com/gpu unavailable in ClusterQueue"
 MISSING = "LocalQueue team doesn't exist"
 SELECTOR = "workload namespace doesn't match ClusterQueue selector"
@@ -158,6 +159,27 @@ WAITS: Mapping[str, tuple[Sequence[Manifest], Reason, str]] = {
         (workload(), local_queue(), cluster_queue()),
         Reason.WAITING_IN_QUEUE,
         "waits for its turn in ClusterQueue 'research', which has 3 waiting jobs",
+    ),
+    # Kueue does not try a job like one that did not fit.
+    "like a job over quota": (
+        (workload(), local_queue(), cluster_queue(used="14")),
+        Reason.OVER_QUOTA,
+        "asks for 4 nvidia.com/gpu; 2 of 16 nvidia.com/gpu are free in ClusterQueue 'research'",
+    ),
+    "like a job over quota, which is said": (
+        (workload(not_reserved(BYPASSED)), local_queue(), cluster_queue(used="14")),
+        Reason.OVER_QUOTA,
+        "asks for 4 nvidia.com/gpu; 2 of 16 nvidia.com/gpu are free in ClusterQueue 'research'",
+    ),
+    "like a job that asks for more than ever": (
+        (workload(not_reserved(BYPASSED)), local_queue(), cluster_queue(gpus="2")),
+        Reason.NEVER_SCHEDULABLE,
+        "asks for 4 nvidia.com/gpu; ClusterQueue 'research' can have at most 2 nvidia.com/gpu in flavor 'a100'",
+    ),
+    "like a job that did not fit, of a ClusterQueue that is not there": (
+        (workload(not_reserved(BYPASSED)), local_queue()),
+        Reason.WAITING_IN_QUEUE,
+        "waits for its turn in ClusterQueue 'research'",
     ),
     "nobody makes a Workload": (
         (local_queue(), cluster_queue()),

@@ -33,6 +33,7 @@ FLAVOR = made("ResourceFlavor", "a100", {"nodeLabels": {"gpu": "a100"}})
 
 def checked(
     *objects: Manifest,
+    cpu: float = 1,
     gpus: int = 4,
     replicas: int = 2,
     denied: Any = (),
@@ -45,7 +46,7 @@ def checked(
         image="app:1",
         entrypoint="main",
         num_replicas=replicas,
-        resource=ResourceSpec(cpu=1, gpu=gpus, memory_mb=None),
+        resource=ResourceSpec(cpu=cpu, gpu=gpus, memory_mb=None),
         node_selector=selector or {},
     )
     values = {"api_version": "v1beta2", "local_queue": "team", "reserved_millicpu": 0, **options}
@@ -120,6 +121,13 @@ def test_what_a_cohort_lends_counts_unless_it_may_not_be_read() -> None:
     assert checked(*objects) == ([], [])
     assert "can have 8 at most" in checked(*objects, gpus=5)[0][0]
     assert checked(*objects, gpus=5, denied=[("list", COHORT)]) == ([], [])
+
+
+def test_a_job_that_takes_all_of_a_quota_fits_however_fractions_are_summed() -> None:
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "a100", "resources": [quota("cpu", "300m")]}]}
+    objects = [local_queue(), made("ClusterQueue", "research", {"resourceGroups": [group]}), FLAVOR]
+    assert checked(*objects, cpu=0.1, gpus=0, replicas=3) == ([], [])
+    assert "it asks for 0.303 cpu in all" in checked(*objects, cpu=0.101, gpus=0, replicas=3)[0][0]
 
 
 def test_pods_are_a_resource_where_the_queue_counts_them() -> None:
