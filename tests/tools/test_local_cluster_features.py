@@ -51,6 +51,7 @@ def test_plain_pods_have_one_default_scheduler() -> None:
     assert parts_of(["mcad"]) == ("mcad", "kube-scheduler")
     assert parts_of(["coscheduling", "appwrapper"]) == ("appwrapper", "scheduler-plugins")
     assert parts_of(["volcano"]) == ("volcano",)
+    assert parts_of(["volcano", "appwrapper", "kueue"]) == ("volcano", "appwrapper", "kueue", "kube-scheduler")
 
 
 @pytest.mark.parametrize(
