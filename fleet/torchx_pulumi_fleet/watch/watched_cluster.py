@@ -9,7 +9,7 @@ from typing import Final
 from torchx_pulumi.kube.cached_reader import CachedReader
 from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.pod_list import PodList, PodRow, row_of
-from torchx_pulumi.kube.protocol import Cluster, Manifests, Selector
+from torchx_pulumi.kube.protocol import Cluster, Manifests, Selector, matches
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
@@ -122,6 +122,10 @@ class WatchedCluster(CachedReader):
         store = self._store(kind, namespace, whole=not selector)
         if isinstance(store, CachedObjects):
             return store.list(namespace if kind.namespaced else None, selector)
+        watch = self._watch(kind, namespace)
+        if selector and watch is not None and watch.selector is None and not self._is_fresh(kind):
+            # One list for all apps: for each list an API server searches all objects of the namespace.
+            return [one for one in super().list(kind, namespace) if matches(one, selector)]
         return super().list(kind, namespace, selector)
 
     def _listed(self, kind: Kind, namespace: str | None, selector: Selector | None) -> Manifests:

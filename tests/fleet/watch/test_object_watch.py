@@ -342,6 +342,18 @@ def test_watched_kinds_cost_no_request_and_others_one_in_30_seconds() -> None:
         assert fake.asked[3:] == ["get Service"]
 
 
+def test_a_kind_that_is_watched_whole_is_listed_once_for_all_labels_before_its_watch() -> None:
+    other = made("y")
+    other["metadata"]["labels"] = {"mine": "no"}
+    fake = Counting([made("x"), other])
+    cluster = Watched(fake, (kinds.POD, None), timing=WatchTiming()).cluster
+    found = [cluster.list(kinds.POD, "a", {"mine": value}) for value in ("yes", "no", "other")]
+    assert [[one["metadata"]["name"] for one in each] for each in found] == [["x"], ["y"], []]
+    assert fake.asked == ["list Pod"]
+    assert len(cluster.with_fresh(kinds.POD).list(kinds.POD, "a", {"mine": "no"})) == 1
+    assert fake.asked == ["list Pod"] * 2
+
+
 def test_events_that_are_not_watched_are_listed_once_for_all_objects() -> None:
     events = [made(f"e{number}", kinds.EVENT, involvedObject={"name": f"p{number % 2}"}) for number in range(4)]
     fake = Counting([made("x"), *events], denied=[("watch", kinds.EVENT)])
