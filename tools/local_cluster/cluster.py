@@ -43,6 +43,7 @@ class Cluster:
         *,
         images: Iterable[str] = ("busybox",),
         features: Iterable[str] = DEFAULT,
+        pods_ready_s: int = 45,
         progress: Progress | None = None,
     ) -> Cluster:
         """Bring a cluster up; one that runs is left as it is, but for features and images it lacks.
@@ -53,6 +54,7 @@ class Cluster:
             kwok_nodes: how many fake nodes to have.
             images: short names of images that its registry is to hold.
             features: what to have beside plain Kubernetes: names of `features.FEATURES`.
+            pods_ready_s: `Settings.pods_ready_s` of a new cluster.
             progress: where to tell what is going on; stderr by default.
 
         Raises:
@@ -63,7 +65,7 @@ class Cluster:
         with cluster_lock(layout, tell):
             found = cls.find(name)
             if found is None:
-                return _create(layout, real_node, kwok_nodes, having, wanted, tell)
+                return _create(layout, real_node, kwok_nodes, having, pods_ready_s, wanted, tell)
             tell.say(f"cluster {name!r} is running")
             found = _add_features(found, having, tell)
             _tell_differences(found.settings, real_node, kwok_nodes, having, tell)
@@ -136,6 +138,7 @@ def _create(
     want_real_node: bool,
     kwok_nodes: int,
     features: tuple[str, ...],
+    pods_ready_s: int,
     wanted: list[str],
     tell: Progress,
 ) -> Cluster:
@@ -150,6 +153,7 @@ def _create(
         settings = choose(
             layout, want_real_node=want_real_node, kwok_nodes=kwok_nodes, features=features, progress=tell
         )
+        settings = dataclasses.replace(settings, pods_ready_s=pods_ready_s)
         if settings.registry is not None:
             settings = _place_images(layout, settings, dict.fromkeys(("busybox", "pause", *wanted)))
         create_credentials(layout, settings.gateway)

@@ -29,8 +29,6 @@ FRAMEWORKS: Final[Mapping[str, str]] = MappingProxyType(
 """What it admits, and the name of the webhooks for that."""
 CONVERTED: Final = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
 """Its resources that differ between their versions."""
-PODS_READY_TIMEOUT: Final = "45s"
-"""Time in which the pods of an admitted job become ready; for tests, and long enough for a busy machine."""
 _CERTIFICATES: Final = "kueue/metrics/certs"
 """Where it wants a certificate for its metrics, below `/etc`, whether it has any or not."""
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -94,7 +92,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "clientConnection": {"qps": 300, "burst": 500},
         # Jobs whose pods do not start are evicted, and given up after another time.
         "waitForPodsReady": {
-            "timeout": PODS_READY_TIMEOUT,
+            "timeout": f"{settings.pods_ready_s}s",
             "recoveryTimeout": "0s",
             "requeuingStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 1},
         },
