@@ -166,15 +166,3 @@ def test_a_drained_queue_and_a_deactivated_workload_hold_a_job_until_they_are_op
     waits(queues, name, Reason.SUSPENDED, "its Workload is deactivated in Kueue")
     queues.patch(WORKLOAD, workload, {"spec": {"active": True}})
     assert "evicted by Kueue 2 times" in runs(queues, name).message
-
-
-@pytest.mark.extended
-def test_pods_that_do_not_become_ready_are_requeued_and_at_last_given_up(
-    queues: KueueQueues, jobs: AppWrappers
-) -> None:
-    queue = queues.make("team", QUOTA)
-    name = jobs.submit(gpus(1, node_selector={"kubernetes.io/hostname": "absent"}), local_queue=queue)
-    evicted = reads(queues, name, lambda seen: seen.reason is Reason.EVICTED)
-    assert "its pods were not ready in time" in evicted.message
-    given_up = waits(queues, name, Reason.SUSPENDED, "its Workload is deactivated in Kueue, as it was requeued")
-    assert given_up.state is JobState.PENDING

@@ -43,7 +43,7 @@ class Cluster:
         *,
         images: Iterable[str] = ("busybox",),
         features: Iterable[str] = DEFAULT,
-        pods_ready_s: int = 45,
+        pods_ready_s: int = 300,
         progress: Progress | None = None,
     ) -> Cluster:
         """Bring a cluster up; one that runs is left as it is, but for features and images it lacks.

@@ -31,8 +31,8 @@ class Settings:
     """False until the first `up` has succeeded."""
     features: tuple[str, ...] = ("volcano",)
     """What it has beside plain Kubernetes."""
-    pods_ready_s: int = 45
-    """Seconds in which the pods of a job that Kueue admitted become ready; for tests on a busy machine."""
+    pods_ready_s: int = 300
+    """Seconds in which the pods of a job that Kueue admitted become ready, or it is evicted."""
     images: Mapping[str, str] = field(default_factory=dict)
     """Reference of each image in the registry, by short name."""
 
