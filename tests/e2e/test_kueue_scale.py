@@ -36,8 +36,6 @@ START_S = 900
 """Most time in which the pods of a job start."""
 WHY = "asks for 1 nvidia.com/gpu; 0 of 4 nvidia.com/gpu are free in ClusterQueue"
 
-Json = dict[str, Any]
-
 
 @pytest.fixture(scope="module")
 def kueue_cluster() -> Iterator[Cluster]:
@@ -129,13 +127,13 @@ def fill(cluster: Cluster, runner: Runner, cli: TorchxCli, queues: KueueQueues, 
     return time.monotonic()
 
 
-def wait_for_reasons(read: Callable[[], list[Json]]) -> None:
-    """Wait until each job is read with its reason and numbers."""
+def wait_for_reasons(read: Callable[[], list[tuple[str, str]]]) -> None:
+    """Wait until each job is read with its reason and numbers; `read` returns the reason and the words of each."""
     last: Counter[str] = Counter()
 
     def is_told() -> bool:
         nonlocal last
-        last = Counter(f"{app['reason']}: {app['message']}" for app in read())
+        last = Counter(f"{reason}: {why}" for reason, why in read())
         return sum(count for said, count in last.items() if said.startswith("OverQuota") and WHY in said) == JOBS
 
     try:
@@ -154,13 +152,13 @@ def test_one_look_has_the_reason_of_each_of_many_jobs_in_a_full_queue(
 ) -> None:
     submitted, figures = fill(kueue_cluster, runner, cli, queues, look), dict[str, float]()
 
-    def read() -> list[Json]:
+    def read() -> list[tuple[str, str]]:
         before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         said = json.loads(cli.ours("fleet", "--live", "--json", "--namespace", queues.namespace).out)
         after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         figures.update(after_s=ended - submitted, look_s=ended - begun, cpu_s=cpu_s)
-        return list(said["apps"])
+        return [(app["reason"], app["message"]) for app in said["apps"]]
 
     wait_for_reasons(read)
     tell(capsys, f"{JOBS} jobs in a full queue, the look with every reason: {figures}")
@@ -177,7 +175,7 @@ def test_the_page_has_the_reason_of_each_of_many_jobs_in_a_full_queue(
 ) -> None:
     with running(cli, "--namespace", queues.namespace) as (controller, site):
         submitted = fill(kueue_cluster, runner, cli, queues, look)
-        wait_for_reasons(lambda: list(site.json("/api/v1/apps")["apps"]))
+        wait_for_reasons(lambda: [(app["reason"], app["cause"]) for app in site.json("/api/v1/apps")["apps"]])
         figures = {"after_s": time.monotonic() - submitted, "controller_cpu_s": controller.cpu_now_s()}
     tell(capsys, f"{JOBS} jobs in a full queue, the page with every reason: {figures}")
 
