@@ -262,7 +262,7 @@ class LaunchPlanner:
                 self.cluster, args.options, plan=launch.plan, may_come=may_come, unknown=args.unknown
             )
             problems += more
-        if decision.action is Action.KEEP and observed.job_object is not None and not args.unknown:
+        if decision.action is Action.KEEP and observed.job_object is not None and "labels" in decision.fields:
             changes = backend_of(args.options).check_change(observed.job_object, args.options)
             problems = in_words_of_args(list(changes))
         if problems:

@@ -120,6 +120,19 @@ if group := config.get("members"):
         subjects=[{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
     )
 
+if quota and group:
+    # How much quota there is, and what a job can ever have, is in objects of the whole cluster.
+    read = {"apiGroups": ["kueue.x-k8s.io"], "resources": ["clusterqueues", "cohorts", "resourceflavors"]}
+    kubernetes.rbac.v1.ClusterRole(
+        "quota", metadata={"name": f"{team}-quota"}, rules=[{**read, "verbs": ["get", "list"]}]
+    )
+    kubernetes.rbac.v1.ClusterRoleBinding(
+        "quota",
+        metadata={"name": f"{team}-quota"},
+        role_ref={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{team}-quota"},
+        subjects=[{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+    )
+
 pulumi.export("namespace", team)
 pulumi.export("priority_class", team)
 pulumi.export("service_account", "trainer")

@@ -20,7 +20,7 @@ from torchx_pulumi.schedulers.appwrapper.options import MCADOptions, NeverAdmitt
 from torchx_pulumi.schedulers.appwrapper.phases import kueue_queue
 from torchx_pulumi.schedulers.appwrapper.quotas import Quota, exceeds
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
-from torchx_pulumi.schedulers.diagnosis.nodes import untolerated, written_amount
+from torchx_pulumi.schedulers.diagnosis.nodes import bare_amount, untolerated, written_amount
 from torchx_pulumi.schedulers.pods.observe import if_allowed
 
 MOST_SHOWN = 3
@@ -100,7 +100,7 @@ def obstacles(queues: QueueObjects, pod_sets: Sequence[PodSet], flavors: Sequenc
     asked = [(one, {**one.requests, **({"pods": float(one.count)} if "pods" in covered else {})}) for one in pod_sets]
     lacking = sorted({resource for _, wants in asked for resource in wants} - covered)
     if lacking:
-        yield f"{queues.words} has no quota for {', '.join(lacking)}"
+        yield f"{queues.words} has no quota for {', '.join(lacking)}, unless Kueue's configuration leaves it out"
     total: dict[str, float] = {}
     unfit: dict[str, str] = {}
     for pod_set, wants in asked:
@@ -118,7 +118,8 @@ def obstacles(queues: QueueObjects, pod_sets: Sequence[PodSet], flavors: Sequenc
             and exceeds(value, most)
             and not any(exceeds(wants.get(resource, 0.0), most) for _, wants in asked)
         ):
-            yield f"it asks for {written_amount(resource, value)} in all, {queues.words} can have {most:.6g} at most"
+            limit = f"{queues.words} can have {bare_amount(resource, most)} at most"
+            yield f"it asks for {written_amount(resource, value)} in all, {limit}"
 
 
 def _unfit(
@@ -136,7 +137,7 @@ def _unfit(
     for flavor in items_at(group, "flavors"):
         name = text_at(flavor, "name") or "?"
         short = [
-            f"{written_amount(resource, value)} wanted, at most {most:.6g} in flavor {name!r}"
+            f"{written_amount(resource, value)} wanted, at most {bare_amount(resource, most)} in flavor {name!r}"
             for resource, value in wanted.items()
             if (quota := queues.quotas.get((name, resource))) is not None and exceeds(value, most := quota.most)
         ]
@@ -209,4 +210,4 @@ def _in_words(flavor: str, resource: str, quota: Quota) -> str:
     """Return how much of a quota is free, or of one that is not known completely, how much its queue has."""
     if quota.free is None or not math.isfinite(quota.most):
         return f"{written_amount(resource, quota.nominal)} of its own in flavor {flavor!r}"
-    return f"{quota.free:.6g} of {written_amount(resource, quota.most)} free in flavor {flavor!r}"
+    return f"{bare_amount(resource, quota.free)} of {written_amount(resource, quota.most)} free in flavor {flavor!r}"

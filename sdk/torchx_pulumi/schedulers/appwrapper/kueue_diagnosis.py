@@ -26,16 +26,24 @@ from torchx_pulumi.schedulers.appwrapper.objects import LOCAL_QUEUE, WORKLOAD
 from torchx_pulumi.schedulers.appwrapper.phases import kueue_queue
 from torchx_pulumi.schedulers.appwrapper.quotas import exceeds
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, absent_controller, ref
-from torchx_pulumi.schedulers.diagnosis.nodes import written_amount
+from torchx_pulumi.schedulers.diagnosis.nodes import bare_amount, written_amount
 
-NEVER: Final = re.compile(
-    r"insufficient quota for .* > maximum capacity|resource \S+ unavailable in ClusterQueue"
-    r"|untolerated taint |flavor \S+ (?:not found|doesn't match node affinity)"
+LASTS: Final = re.compile(
+    r"insufficient quota for \S+ in flavor (?P<short>[^\s,]+), previously considered podsets requests "
+    r"\((?P<before>\S+)\)"
+    r"|untolerated taint [^,;]* in flavor (?P<tainted>[^\s,;]+)"
+    r"|[Ff]lavor \"?(?P<unfit>[^\s\"]+)\"? (?:not found|doesn't match node affinity|supports only|does not)"
 )
 """What Kueue says about a flavor that no waiting makes fit (`pkg/scheduler/flavorassigner`)."""
 
-NOT_YET: Final = re.compile(r"insufficient unused quota for ")
+NOT_YET: Final = re.compile(r"insufficient unused quota for \S+ in flavor (?P<flavor>[^\s,;]+)")
 """What it says about a flavor that fits once others have ended."""
+
+INVALID: Final = ("resources validation failed", "resources didn't satisfy LimitRange constraints")
+"""Begins of what it says about pods whose requests are not allowed (`pkg/workload/resources.go`)."""
+
+LOST: Final = re.compile(r"ClusterQueue \S+ (?:not found|doesn't exist)")
+INACTIVE: Final = re.compile(r"(?:ClusterQueue|LocalQueue) \S+ is inactive")
 
 UNSAID: Final = ("", "Bypassed scheduling evaluation because an equivalent workload recently failed")
 """What it says about a job that it has not tried: another one that asks for the same did not fit."""
@@ -66,6 +74,9 @@ EVICTED: Final = {
     **STOPPED,
 }
 """Reason of an eviction -> words."""
+
+KEEPS_OUT: Final = frozenset({Reason.QUEUE_MISSING, Reason.QUEUE_CLOSED, Reason.NEVER_SCHEDULABLE})
+"""Reasons that no waiting ends."""
 
 
 def describe_wait(evidence: Evidence) -> str:
@@ -107,18 +118,20 @@ def diagnose_kueue(evidence: Evidence) -> Iterator[Diagnosis]:
         elif evidence.is_old(job_object):
             yield absent_controller("Kueue", ref(job_object, "AppWrapper"))
         return
-    if is_true(workload, "Evicted"):
-        yield _evicted(evidence, workload)
     if at(workload, "spec", "active") is False:
         yield _deactivated(evidence, workload)
         return
+    evicted = _evicted(evidence, workload) if is_true(workload, "Evicted") else None
     reserved = condition_of(workload, "QuotaReserved")
     if reserved.get("status") == "True":
         yield from _checks(workload)
         return
     message = text_at(reserved, "message") or ""
-    trouble = _queue_trouble(evidence, message)
-    yield trouble if trouble is not None else _quota(evidence, workload, message)
+    trouble = _queue_trouble(evidence, message) or _quota(evidence, workload, message)
+    # What keeps it out now counts more than why it was stopped, unless it only waits again.
+    if evicted is not None and (evicted.reason is Reason.QUEUE_CLOSED or trouble.reason not in KEEPS_OUT):
+        yield evicted
+    yield trouble
 
 
 def _without_workload(evidence: Evidence) -> Iterator[Diagnosis]:
@@ -173,7 +186,8 @@ def _deactivated(evidence: Evidence, workload: Manifest) -> Diagnosis:
     said = text_at(condition, "message") or text_at(condition_of(workload, "QuotaReserved"), "message") or ""
     namespace, name = text_at(workload, "metadata", "namespace"), text_at(workload, "metadata", "name")
     by_limit = "RequeuingLimitExceeded" in (text_at(condition, "reason") or "")
-    why = f", as it was requeued {_times(_requeues(workload))} without success" if by_limit else ""
+    often = f" {_times(count)}" if (count := _requeues(workload)) else ""
+    why = f", as it was requeued{often} without success" if by_limit else ""
     return Diagnosis(
         reason=Reason.SUSPENDED,
         summary=f"its Workload is deactivated in Kueue{why}: it does not run until somebody activates it",
@@ -213,7 +227,7 @@ def _queue_trouble(evidence: Evidence, message: str) -> Diagnosis | None:
     if queues.local_queue is None:
         is_known = LOCAL_QUEUE in evidence.admission or re.fullmatch(r"LocalQueue \S+ doesn't exist", message)
         if not is_known:
-            return None if "is inactive" not in message else _closed(message, message, where)
+            return _closed(message, message, where) if INACTIVE.fullmatch(message) else None
         summary = f"there is no LocalQueue {name!r} in namespace {namespace!r}"
         advice = "have the LocalQueue created, or launch with another local_queue"
         return Diagnosis(
@@ -229,9 +243,14 @@ def _queue_trouble(evidence: Evidence, message: str) -> Diagnosis | None:
             objects=tuple(where),
         )
     active = condition_of(queues.local_queue, "Active")
-    if active.get("status") != "False":
-        return None
     word, said = text_at(active, "reason"), text_at(active, "message") or ""
+    if active.get("status") != "False":
+        # The Workload knows what its LocalQueue does not say, or not yet.
+        if INACTIVE.fullmatch(message):
+            return _closed(message, message, where)
+        if not LOST.fullmatch(message):
+            return None
+        word, said = "ClusterQueueDoesNotExist", message
     if word == "ClusterQueueDoesNotExist":
         return Diagnosis(
             reason=Reason.QUEUE_MISSING,
@@ -257,6 +276,9 @@ def _quota(evidence: Evidence, workload: Manifest, message: str) -> Diagnosis:
     queues = queues_in(evidence.admission)
     where = (_ref(workload), *([] if queues.local_queue is None else [ref(queues.local_queue, LOCAL_QUEUE.kind)]))
     asked = _asked(workload)
+    if message.startswith(INVALID):
+        advice = "correct the requests and limits of its pods (`kubectl describe limitranges`), and launch it again"
+        return Diagnosis(reason=Reason.NEVER_SCHEDULABLE, summary=message, detail="", resolution=advice, objects=where)
     if uncovered := [match["resource"] for match in UNCOVERED.finditer(message)]:
         summary = f"asks for {_all_of(uncovered)}, for which {queues.words} has no quota"
         return Diagnosis(
@@ -294,8 +316,28 @@ def _quota(evidence: Evidence, workload: Manifest, message: str) -> Diagnosis:
 
 
 def _is_for_ever(message: str) -> bool:
-    """Return whether a pod set fits into no flavor, however long it waits; Kueue says one sentence for each pod set."""
-    return any(NEVER.search(each) and not NOT_YET.search(each) for each in message.split(POD_SET))
+    """Return whether a pod set fits into no flavor, however long it waits; Kueue says one sentence for each pod set.
+
+    >>> short = "insufficient quota for gpu in flavor b, previously considered podsets requests (6) + current"
+    >>> _is_for_ever(short), _is_for_ever(f"flavor a doesn't match node affinity, {short}")
+    (True, False)
+    """
+    flavors = {_flavor(found) for pattern in (LASTS, NOT_YET) for found in pattern.finditer(message)}
+    for sentence in message.split(POD_SET):
+        lasting: set[str] = set()
+        waiting = {_flavor(found) for found in NOT_YET.finditer(sentence)}
+        for found in LASTS.finditer(sentence):
+            # What other pod sets have taken of it they may take of another flavor.
+            depends = found["before"] not in (None, "0") and len(flavors) > 1
+            (waiting if depends else lasting).add(_flavor(found))
+        if lasting and waiting <= lasting:
+            return True
+    return False
+
+
+def _flavor(found: re.Match[str]) -> str:
+    groups = found.groupdict()
+    return next(filter(None, (groups.get(name) for name in ("short", "tainted", "unfit", "flavor"))), "")
 
 
 def _asked(workload: Observed) -> dict[str, float]:
@@ -326,15 +368,17 @@ def _amounts(queues: QueueObjects, resource: str) -> tuple[float | None, float]:
 
 
 def _free(queues: QueueObjects, resources: Sequence[str]) -> str:
-    """Return how much of the quota for some resources is free; empty if that is not known."""
+    """Return how much of the quota for some resources is free, by flavor; empty if that is not known."""
     found = []
     for resource in resources:
-        free, most = _amounts(queues, resource)
-        if free is None:
-            return ""
-        known = f" of {most:.6g}" if math.isfinite(most) else ""
-        found.append(f"{free:.6g}{known} {resource}")
-    return f"{_all_of(found)} are free"
+        quotas = {flavor: quota for (flavor, name), quota in queues.quotas.items() if name == resource}
+        for flavor, quota in quotas.items():
+            if quota.free is None:
+                return ""
+            known = f" of {bare_amount(resource, quota.most)}" if math.isfinite(quota.most) else ""
+            where = f" in flavor {flavor!r}" if len(quotas) > 1 else ""
+            found.append(f"{bare_amount(resource, quota.free)}{known} {resource}{where}")
+    return f"{_all_of(found)} are free" if found else ""
 
 
 def _most(queues: QueueObjects, resources: Sequence[str]) -> str:

@@ -53,11 +53,14 @@ def amount(value: object) -> float:
 
     >>> amount("1500m"), amount("16G"), amount("2"), amount(None)
     (1.5, 16000000000.0, 2.0, 0.0)
+    >>> amount("8."), amount(".5Gi"), amount(".")
+    (8.0, 536870912.0, 0.0)
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value) if abs(value) < 1e30 else 0.0
     match = re.fullmatch(
-        r"([+-]?\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?)([numkMGTPE]|[KMGTPE]i)?", str(value).strip()
+        r"([+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,2})?)([numkMGTPE]|[KMGTPE]i)?",
+        str(value).strip(),
     )
     return float(match[1]) * SCALES[match[2] or ""] if match else 0.0
 
@@ -68,9 +71,12 @@ def written_amount(resource: str, value: float) -> str:
     >>> written_amount("cpu", 1.5), written_amount("memory", 16e9), written_amount("nvidia.com/gpu", 8)
     ('1.5 cpu', '16 GB memory', '8 nvidia.com/gpu')
     """
-    if resource in ("memory", "ephemeral-storage"):
-        return f"{value / 1e9:.3g} GB {resource}"
-    return f"{value:.6g} {resource}"
+    return f"{bare_amount(resource, value)} {resource}"
+
+
+def bare_amount(resource: str, value: float) -> str:
+    """Write an amount without the name of its resource."""
+    return f"{value / 1e9:.3g} GB" if resource in ("memory", "ephemeral-storage") else f"{value:.6g}"
 
 
 def requests_of(spec: Observed) -> dict[str, float]:
@@ -205,4 +211,7 @@ def _tolerates(toleration: Observed, taint: Observed) -> bool:
         return toleration.get("operator") == "Exists"
     if toleration.get("key") != taint.get("key"):
         return False
+    if toleration.get("operator") in ("Gt", "Lt"):
+        # Which of the numbers is larger is left to the scheduler.
+        return True
     return toleration.get("operator") == "Exists" or (toleration.get("value") or "") == (taint.get("value") or "")

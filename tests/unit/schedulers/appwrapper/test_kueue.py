@@ -33,6 +33,12 @@ MORE = (
     "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor a100, previously "
     "considered podsets requests (0) + current podset request (4) > maximum capacity (2)"
 )
+BEGIN = "couldn't assign flavors to pod set main:"
+ELSEWHERE = (
+    f"{BEGIN} flavor b doesn't match node affinity, insufficient quota for nvidia.com/gpu in flavor a100, previously "
+    "considered podsets requests (2) + current podset request (2) > maximum capacity (3)"
+)
+LIMITS = "resources didn't satisfy LimitRange constraints: spec.podSets[0]: requests must not be above 1 cpu"
 BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
 LACKS = "couldn't assign flavors to pod set main: resource nvidia.com/gpu unavailable in ClusterQueue"
 MISSING = "LocalQueue team doesn't exist"
@@ -100,6 +106,45 @@ WAITS: Mapping[str, tuple[Sequence[Manifest], Reason, str]] = {
         (workload(not_reserved(LACKS)), local_queue(), cluster_queue()),
         Reason.NEVER_SCHEDULABLE,
         "asks for nvidia.com/gpu, for which ClusterQueue 'research' has no quota",
+    ),
+    "never in its only flavor, of another resource not yet": (
+        (workload(not_reserved(f"{MORE}, insufficient unused quota for cpu in flavor a100, 1 more needed")),
+         local_queue(), cluster_queue(gpus="2")),
+        Reason.NEVER_SCHEDULABLE,
+        "asks for 4 nvidia.com/gpu",
+    ),
+    "what another pod set has taken it may take elsewhere": (
+        (workload(not_reserved(ELSEWHERE)), local_queue(), cluster_queue(used="14")),
+        Reason.OVER_QUOTA,
+        "asks for 4 nvidia.com/gpu; 2 of 16 nvidia.com/gpu are free",
+    ),
+    "a topology": (
+        (workload(not_reserved(f'{BEGIN} Flavor "a100" supports only TopologyAwareScheduling')), local_queue(),
+         cluster_queue()),
+        Reason.NEVER_SCHEDULABLE,
+        f'{BEGIN} Flavor "a100" supports only TopologyAwareScheduling',
+    ),
+    "a LimitRange": (
+        (workload(not_reserved(LIMITS)), local_queue(), cluster_queue()), Reason.NEVER_SCHEDULABLE, LIMITS,
+    ),
+    "inactive, which its LocalQueue does not say": (
+        (workload(not_reserved("ClusterQueue research is inactive")), local_queue(), cluster_queue()),
+        Reason.QUEUE_CLOSED,
+        "ClusterQueue research is inactive",
+    ),
+    "lost, which its LocalQueue does not say": (
+        (workload(not_reserved("ClusterQueue research not found")), local_queue()),
+        Reason.QUEUE_MISSING,
+        "LocalQueue 'team' leads to ClusterQueue 'research', which does not exist",
+    ),
+    "preempted, and then its queue was stopped": (
+        (
+            evicted("Preempted", conditions=[condition("Preempted", "True", "InClusterQueue", PREEMPTED)]),
+            local_queue(condition("Active", "False", "Stopped", "LocalQueue is stopped")),
+            cluster_queue(),
+        ),
+        Reason.QUEUE_CLOSED,
+        "LocalQueue 'team' is stopped",
     ),
     "one flavor never, one not yet": (
         (workload(not_reserved(f"{MORE}, insufficient unused quota for nvidia.com/gpu in flavor b, 2 more needed")),
