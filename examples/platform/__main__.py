@@ -122,9 +122,11 @@ if group := config.get("members"):
 
 if quota and group:
     # How much quota there is, and what a job can ever have, is in objects of the whole cluster.
-    read = {"apiGroups": ["kueue.x-k8s.io"], "resources": ["clusterqueues", "cohorts", "resourceflavors"]}
+    kinds = ["clusterqueues", "cohorts", "resourceflavors"]
     kubernetes.rbac.v1.ClusterRole(
-        "quota", metadata={"name": f"{team}-quota"}, rules=[{**read, "verbs": ["get", "list"]}]
+        "quota",
+        metadata={"name": f"{team}-quota"},
+        rules=[{"apiGroups": ["kueue.x-k8s.io"], "resources": kinds, "verbs": ["list"]}],
     )
     kubernetes.rbac.v1.ClusterRoleBinding(
         "quota",

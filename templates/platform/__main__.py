@@ -120,6 +120,21 @@ if group := config.get("members"):
         subjects=[{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
     )
 
+if quota and group:
+    # How much quota there is, and what a job can ever have, is in objects of the whole cluster.
+    kinds = ["clusterqueues", "cohorts", "resourceflavors"]
+    kubernetes.rbac.v1.ClusterRole(
+        "quota",
+        metadata={"name": f"{team}-quota"},
+        rules=[{"apiGroups": ["kueue.x-k8s.io"], "resources": kinds, "verbs": ["list"]}],
+    )
+    kubernetes.rbac.v1.ClusterRoleBinding(
+        "quota",
+        metadata={"name": f"{team}-quota"},
+        role_ref={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{team}-quota"},
+        subjects=[{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+    )
+
 pulumi.export("namespace", team)
 pulumi.export("priority_class", team)
 pulumi.export("service_account", "trainer")

@@ -15,7 +15,7 @@ from torchx_pulumi.cli.main import _parser
 from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.schedulers.appwrapper.cluster_checks import of_app_wrapper
 from torchx_pulumi.schedulers.appwrapper.kueue_observe import PERMISSIONS as KUEUE_PERMISSIONS
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2, CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR
 from torchx_pulumi.schedulers.permissions import READING, Permission
 from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS
 from torchx_pulumi.storage.owners import POD_VARIABLE
@@ -117,6 +117,11 @@ def test_members_of_a_team_may_do_what_their_jobs_need_in_their_namespace(
     binding = made.one(f"{RBAC}:RoleBinding")
     assert binding["roleRef"]["name"] == made.one(f"{RBAC}:Role")["metadata"]["name"]
     assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [("Group", "team-a-users")]
+    quotas = {grant_of(one) for one in needed if one.kind in (CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR)}
+    wide = zip(made.all(f"{RBAC}:ClusterRole"), made.all(f"{RBAC}:ClusterRoleBinding"), strict=True)
+    assert [(granted(role["rules"]), one["subjects"][0]["name"]) for role, one in wide] == (
+        [(sorted(quotas), "team-a-users")] if quotas else []
+    )
 
 
 def test_a_team_gets_what_it_asks_for(engine: Engine) -> None:
