@@ -75,6 +75,7 @@ def test_the_lines_of_the_page_make_a_queue_and_run_a_job_in_it(
     here = {"set team team": f"set team {team}", '{"nodeLabels": {"pool": "gpu"}}': "{}"}
     shell(commands("docs/kueue.md", "platform", here), platform.folder, platform.env)
     assert (platform.output("local_queue"), platform.output("workload_priority_class")) == (team, team)
+    eventually(lambda: queues.condition(queues.object(LOCAL_QUEUE, team), "Active").get("status") == "True")
 
     env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
     mine = {
