@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.object_fields import at, items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.schedulers.appwrapper.objects import (
     CLUSTER_QUEUE,
@@ -89,6 +89,29 @@ def condition_of(found: Observed | None, name: str) -> Observed:
 def is_true(found: Observed | None, name: str) -> bool:
     """Return whether a condition of an object is True."""
     return condition_of(found, name).get("status") == "True"
+
+
+def is_selected(cluster_queue: Observed | None, labels: Observed) -> bool:
+    """Return whether a ClusterQueue takes jobs of a namespace with these labels. Without a selector it takes none.
+
+    >>> one = {"key": "team", "operator": "In", "values": ["a"]}
+    >>> queue = {"spec": {"namespaceSelector": {"matchLabels": {"pool": "gpu"}, "matchExpressions": [one]}}}
+    >>> is_selected(queue, {"pool": "gpu", "team": "a"}), is_selected(queue, {"pool": "gpu"}), is_selected({}, {})
+    (True, False, False)
+    """
+    selector = at(cluster_queue, "spec", "namespaceSelector")
+    if not isinstance(selector, Mapping):
+        return False
+    wanted = mapping_at(selector, "matchLabels").items()
+    return all(labels.get(key) == value for key, value in wanted) and all(
+        _matches(one, labels.get(str(one.get("key")))) for one in items_at(selector, "matchExpressions")
+    )
+
+
+def _matches(rule: Observed, value: Any) -> bool:
+    values = rule.get("values") or ()
+    kept = {"In": value in values, "NotIn": value not in values, "Exists": value is not None}
+    return {**kept, "DoesNotExist": value is None}.get(str(rule.get("operator")), True)
 
 
 def preemptor_uid(workload: Observed | None) -> str | None:

@@ -7,13 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from torchx_pulumi.kube import Cluster, Reader
+from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.object_fields import at, items_at, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest, Observed
 from torchx_pulumi.model.text import listed
-from torchx_pulumi.schedulers.appwrapper.kueue import PodSet, QueueObjects, condition_of, pod_sets_of, queues_in
+from torchx_pulumi.schedulers.appwrapper.kueue import (
+    PodSet,
+    QueueObjects,
+    condition_of,
+    is_selected,
+    pod_sets_of,
+    queues_in,
+)
 from torchx_pulumi.schedulers.appwrapper.kueue_observe import LIST_FLAVORS, read_queues
 from torchx_pulumi.schedulers.appwrapper.objects import CLUSTER_QUEUE, KUEUE_PRIORITY, LOCAL_QUEUE, RESOURCE_FLAVOR
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions, NeverAdmitted
@@ -21,6 +29,7 @@ from torchx_pulumi.schedulers.appwrapper.phases import kueue_queue
 from torchx_pulumi.schedulers.appwrapper.quotas import Quota, exceeds
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.diagnosis.nodes import bare_amount, untolerated, written_amount
+from torchx_pulumi.schedulers.permissions import GET_NAMESPACES
 from torchx_pulumi.schedulers.pods.observe import if_allowed
 
 MOST_SHOWN = 3
@@ -64,13 +73,20 @@ def check_admission(cluster: Reader, plan: JobPlan[MCADOptions]) -> tuple[list[P
     flavors = if_allowed(cluster, LIST_FLAVORS, None, lambda: cluster.list(RESOURCE_FLAVOR, None))
     # The names of its tasks, as roles have them.
     tasks = [replace(one, name=one.name.removeprefix(f"{plan.job_name}-")) for one in pod_sets_of(rendered)]
-    found = [*obstacles(queues, tasks, flavors)]
+    found = [*_closed_to(cluster, queues, namespace), *obstacles(queues, tasks, flavors)]
     if not found:
         return [], []
     text = f"{name!r} can never admit the job: {listed(found, MOST_SHOWN)}; {INSTEAD}"
     if plan.options.on_never_admitted == NeverAdmitted.WARN:
         return [], [f"local_queue {text}"]
     return [Problem("local_queue", text)], []
+
+
+def _closed_to(cluster: Reader, queues: QueueObjects, namespace: str) -> Iterator[str]:
+    """Yield that a ClusterQueue does not take jobs of a namespace, if its labels may be read."""
+    found = if_allowed(cluster, GET_NAMESPACES, None, lambda: cluster.get(NAMESPACE, None, namespace))
+    if found is not None and not is_selected(queues.cluster_queue, mapping_at(found, "metadata", "labels")):
+        yield f"{queues.words} takes no jobs of namespace {namespace!r} (its namespaceSelector)"
 
 
 def check_change(job_object: Manifest, options: MCADOptions) -> Iterator[Problem]:

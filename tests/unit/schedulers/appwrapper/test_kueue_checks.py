@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.model.finding import DoctorScope, Verdict
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.schedulers import find_backend
@@ -109,6 +110,24 @@ def test_a_flavor_with_a_taint_takes_the_pods_that_tolerate_it() -> None:
     assert "flavor 'a100' does not exist" in checked(local_queue(), cluster_queue())[0][0]
     # Who may not read flavors is told by Kueue.
     assert checked(local_queue(), cluster_queue(), tainted, denied=[("list", RESOURCE_FLAVOR)]) == ([], [])
+
+
+def test_a_queue_that_takes_no_jobs_of_the_namespace_is_refused() -> None:
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "a"}}}
+    closed = [local_queue(), cluster_queue(), FLAVOR, space]
+    said = "ClusterQueue 'research' takes no jobs of namespace 'default' (its namespaceSelector)"
+    assert said in checked(*closed)[0][0]
+    assert checked(*closed, denied=[("get", NAMESPACE)]) == ([], [])
+    for rule, is_taken in (
+        ({}, True),
+        ({"matchLabels": {"team": "a"}}, True),
+        ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}, False),
+        ({"matchExpressions": [{"key": "pool", "operator": "DoesNotExist"}]}, True),
+        ({"matchExpressions": [{"key": "pool", "operator": "Exists"}]}, False),
+    ):
+        queue = cluster_queue()
+        queue["spec"]["namespaceSelector"] = rule
+        assert (checked(local_queue(), queue, FLAVOR, space) == ([], [])) is is_taken
 
 
 def test_what_a_cohort_lends_counts_unless_it_may_not_be_read() -> None:
