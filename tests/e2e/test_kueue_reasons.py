@@ -65,7 +65,7 @@ def waits(queues: KueueQueues, name: str, reason: Reason, words: str) -> JobStat
 
 
 def runs(queues: KueueQueues, name: str) -> JobStatus:
-    return reads(queues, name, lambda seen: seen.state is JobState.RUNNING)
+    return reads(queues, name, lambda seen: (seen.state, seen.reason) == (JobState.RUNNING, Reason.RUNNING))
 
 
 def test_a_quota_that_is_taken_is_told_from_one_that_will_never_do(queues: KueueQueues, jobs: AppWrappers) -> None:
