@@ -264,7 +264,7 @@ class LaunchPlanner:
             problems += more
         if decision.action is Action.KEEP and observed.job_object is not None and "labels" in decision.fields:
             changes = backend_of(args.options).check_change(observed.job_object, args.options)
-            problems = in_words_of_args(list(changes))
+            problems += in_words_of_args(list(changes))
         if problems:
             raise invalid_job(self.name, problems)
         if last is not None and not launch.launching:

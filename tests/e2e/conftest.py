@@ -15,7 +15,9 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 from tests.e2e.project import Project, end_sessions, eventually
 
 if TYPE_CHECKING:
+    from tests.e2e.app_wrappers import AppWrappers
     from tests.e2e.fleet.controller_world import World
+    from tests.e2e.kueue_queues import KueueQueues
     from tools.local_cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +38,24 @@ def kueue_cluster() -> Iterator[Cluster]:
     found = Cluster.up(f"kueue-{os.getpid()}", features=("appwrapper", "kueue"))
     yield found
     found.down()
+
+
+@pytest.fixture
+def queues(kueue_cluster: Cluster, namespace: str) -> KueueQueues:
+    """Queues of Kueue in the test's namespace."""
+    from tests.e2e.kueue_queues import KueueQueues
+
+    return KueueQueues(kueue_cluster, namespace)
+
+
+@pytest.fixture
+def jobs(kueue_cluster: Cluster, namespace: str) -> AppWrappers:
+    """AppWrappers v1beta2 in the test's namespace, in the cluster with Kueue."""
+    from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
+
+    from tests.e2e.app_wrappers import AppWrappers
+
+    return AppWrappers(kueue_cluster, namespace, APP_WRAPPER_V1BETA2)
 
 
 @pytest.fixture

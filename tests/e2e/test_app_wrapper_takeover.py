@@ -65,7 +65,7 @@ def test_a_running_job_is_refused_and_a_finished_one_not_run_again(
         found = look.list(APP_WRAPPER, project.namespace)
         return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 
-    # The word alone, and with the queue. Nothing is changed.
+    # With api_version alone, and with local_queue too: nothing changes.
     before = app_wrappers()
     assert len(before) == 2
     for change in (WORD, {**WORD, "local_queue": "team"}):

@@ -12,7 +12,7 @@ from torchx.specs import AppDef, AppState, Resource, Role
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import JOB, POD
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2, WORKLOAD
+from torchx_pulumi.schedulers.appwrapper.objects import WORKLOAD
 
 from tests.e2e.app_wrappers import AppWrappers, shell
 from tests.e2e.kueue_queues import KueueQueues
@@ -44,11 +44,6 @@ def kubeconfig(kueue_cluster: Cluster) -> Path:
 
 
 @pytest.fixture
-def queues(kueue_cluster: Cluster, namespace: str) -> KueueQueues:
-    return KueueQueues(kueue_cluster, namespace)
-
-
-@pytest.fixture
 def runner(
     pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Runner]:
@@ -57,10 +52,10 @@ def runner(
 
 
 @pytest.fixture
-def jobs(kueue_cluster: Cluster, namespace: str) -> AppWrappers:
+def jobs(kueue_cluster: Cluster, jobs: AppWrappers) -> AppWrappers:
     if not kueue_cluster.settings.real_node:
         pytest.skip(f"no real node: {kueue_cluster.settings.why_no_real_node}")
-    return AppWrappers(kueue_cluster, namespace, APP_WRAPPER_V1BETA2)
+    return jobs
 
 
 def is_state(runner: Runner, handle: str, state: AppState) -> bool:

@@ -46,16 +46,6 @@ def kubeconfig(kueue_cluster: Cluster) -> Path:
 
 
 @pytest.fixture
-def queues(kueue_cluster: Cluster, namespace: str) -> KueueQueues:
-    return KueueQueues(kueue_cluster, namespace)
-
-
-@pytest.fixture
-def jobs(kueue_cluster: Cluster, namespace: str) -> AppWrappers:
-    return AppWrappers(kueue_cluster, namespace, APP_WRAPPER_V1BETA2)
-
-
-@pytest.fixture
 def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
     (tmp_path / "mine.py").write_text(COMPONENT)
     return TorchxCli(pulumi_env, tmp_path, kubeconfig)

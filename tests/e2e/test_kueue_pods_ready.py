@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.model.status import JobState, Reason
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
 
 from tests.e2e.app_wrappers import AppWrappers
 from tests.e2e.kueue_queues import KueueQueues
@@ -19,19 +18,21 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kueue]
 
 
 @pytest.fixture(scope="module")
-def impatient() -> Iterator[Cluster]:
+def kueue_cluster() -> Iterator[Cluster]:
+    """A cluster in which pods have 15 s to become ready."""
     found = Cluster.up(f"impatient-{os.getpid()}", features=("appwrapper", "kueue"), pods_ready_s=15)
     yield found
     found.down()
 
 
 @pytest.fixture
-def kubeconfig(impatient: Cluster) -> Path:
-    return Path(impatient.kubeconfig)
+def kubeconfig(kueue_cluster: Cluster) -> Path:
+    return Path(kueue_cluster.kubeconfig)
 
 
-def test_pods_that_do_not_become_ready_are_requeued_and_at_last_given_up(impatient: Cluster, namespace: str) -> None:
-    queues, jobs = KueueQueues(impatient, namespace), AppWrappers(impatient, namespace, APP_WRAPPER_V1BETA2)
+def test_pods_that_do_not_become_ready_are_requeued_and_at_last_given_up(
+    queues: KueueQueues, jobs: AppWrappers
+) -> None:
     queue = queues.make("team", QUOTA)
     name = jobs.submit(gpus(1, node_selector={"kubernetes.io/hostname": "absent"}), local_queue=queue)
     evicted = reads(queues, name, lambda seen: seen.reason is Reason.EVICTED)

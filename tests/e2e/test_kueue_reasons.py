@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2, CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
+from torchx_pulumi.schedulers.appwrapper.objects import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 
 from tests.e2e.app_wrappers import AppWrappers
 from tests.e2e.kueue_queues import CHECK, PRIORITY, KueueQueues
@@ -23,16 +23,6 @@ QUOTA = {"cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "4"}
 @pytest.fixture
 def kubeconfig(kueue_cluster: Cluster) -> Path:
     return Path(kueue_cluster.kubeconfig)
-
-
-@pytest.fixture
-def queues(kueue_cluster: Cluster, namespace: str) -> KueueQueues:
-    return KueueQueues(kueue_cluster, namespace)
-
-
-@pytest.fixture
-def jobs(kueue_cluster: Cluster, namespace: str) -> AppWrappers:
-    return AppWrappers(kueue_cluster, namespace, APP_WRAPPER_V1BETA2)
 
 
 def gpus(count: int, **role: Any) -> dict[str, Any]:

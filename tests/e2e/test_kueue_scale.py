@@ -51,11 +51,6 @@ def kubeconfig(kueue_cluster: Cluster) -> Path:
 
 
 @pytest.fixture
-def queues(kueue_cluster: Cluster, namespace: str) -> KueueQueues:
-    return KueueQueues(kueue_cluster, namespace)
-
-
-@pytest.fixture
 def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
     return TorchxCli(pulumi_env, tmp_path, kubeconfig)
 

@@ -110,8 +110,13 @@ def is_selected(cluster_queue: Observed | None, labels: Observed) -> bool:
 
 def _matches(rule: Observed, value: Any) -> bool:
     values = rule.get("values") or ()
-    kept = {"In": value in values, "NotIn": value not in values, "Exists": value is not None}
-    return {**kept, "DoesNotExist": value is None}.get(str(rule.get("operator")), True)
+    matches = {
+        "In": value in values,
+        "NotIn": value not in values,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }
+    return matches.get(str(rule.get("operator")), True)
 
 
 def preemptor_uid(workload: Observed | None) -> str | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from torchx_pulumi.kube import Cluster, Reader
+from torchx_pulumi.kube import Cluster, Reader, run_concurrently
 from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
@@ -69,24 +69,23 @@ def check_admission(cluster: Reader, plan: JobPlan[MCADOptions]) -> tuple[list[P
     if queues.cluster_queue is None:
         text = f"local_queue {name!r}: {queues.words} may not be read, so that its quota is not checked"
         return [], [] if CLUSTER_QUEUE in objects else [text]
-    rendered = render_mcad_v1beta2(plan)
-    flavors = if_allowed(cluster, LIST_FLAVORS, None, lambda: cluster.list(RESOURCE_FLAVOR, None))
+    flavors, space = run_concurrently(
+        lambda: if_allowed(cluster, LIST_FLAVORS, None, lambda: cluster.list(RESOURCE_FLAVOR, None)),
+        lambda: if_allowed(cluster, GET_NAMESPACES, None, lambda: cluster.get(NAMESPACE, None, namespace)),
+    )
     # The names of its tasks, as roles have them.
-    tasks = [replace(one, name=one.name.removeprefix(f"{plan.job_name}-")) for one in pod_sets_of(rendered)]
-    found = [*_closed_to(cluster, queues, namespace), *obstacles(queues, tasks, flavors)]
+    tasks = [
+        replace(one, name=one.name.removeprefix(f"{plan.job_name}-")) for one in pod_sets_of(render_mcad_v1beta2(plan))
+    ]
+    found = [*obstacles(queues, tasks, flavors)]
+    if space is not None and not is_selected(queues.cluster_queue, mapping_at(space, "metadata", "labels")):
+        found.insert(0, f"{queues.words} takes no jobs of namespace {namespace!r} (its namespaceSelector)")
     if not found:
         return [], []
     text = f"{name!r} can never admit the job: {listed(found, MOST_SHOWN)}; {INSTEAD}"
     if plan.options.on_never_admitted == NeverAdmitted.WARN:
         return [], [f"local_queue {text}"]
     return [Problem("local_queue", text)], []
-
-
-def _closed_to(cluster: Reader, queues: QueueObjects, namespace: str) -> Iterator[str]:
-    """Yield that a ClusterQueue does not take jobs of a namespace, if its labels may be read."""
-    found = if_allowed(cluster, GET_NAMESPACES, None, lambda: cluster.get(NAMESPACE, None, namespace))
-    if found is not None and not is_selected(queues.cluster_queue, mapping_at(found, "metadata", "labels")):
-        yield f"{queues.words} takes no jobs of namespace {namespace!r} (its namespaceSelector)"
 
 
 def check_change(job_object: Manifest, options: MCADOptions) -> Iterator[Problem]:

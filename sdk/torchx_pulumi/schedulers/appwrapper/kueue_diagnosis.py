@@ -36,11 +36,11 @@ LASTS: Final = re.compile(
 )
 """What Kueue says about a flavor that no waiting makes fit (`pkg/scheduler/flavorassigner`)."""
 
-NOT_YET: Final = re.compile(r"insufficient unused quota for \S+ in flavor (?P<flavor>[^\s,;]+)")
+NOT_YET: Final = re.compile(r"insufficient unused quota for \S+ in flavor ([^\s,;]+)")
 """What it says about a flavor that fits once others have ended."""
 
 INVALID: Final = ("resources validation failed", "resources didn't satisfy LimitRange constraints")
-"""Begins of what it says about pods whose requests are not allowed (`pkg/workload/resources.go`)."""
+"""Prefixes of its messages about pods whose requests are not allowed (`pkg/workload/resources.go`)."""
 
 LOST: Final = re.compile(r"ClusterQueue \S+ (?:not found|doesn't exist)")
 INACTIVE: Final = re.compile(r"(?:ClusterQueue|LocalQueue) \S+ is inactive")
@@ -49,9 +49,9 @@ UNSAID: Final = ("", "Bypassed scheduling evaluation because an equivalent workl
 """What it says about a job that it has not tried: another one that asks for the same did not fit."""
 
 POD_SET: Final = "couldn't assign flavors to pod set"
-"""Begin of its sentence about a pod set."""
+"""Start of its sentence about a pod set."""
 
-SHORT: Final = re.compile(r"insufficient (?:unused )?quota for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+)")
+SHORT: Final = re.compile(r"insufficient (?:unused )?quota for (?P<resource>\S+) in flavor ")
 UNCOVERED: Final = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
 
 OPEN_ADVICE: Final = "have it started again (`stopPolicy: None`), or launch with another local_queue"
@@ -100,7 +100,7 @@ def describe_evictions(evidence: Evidence) -> str | None:
 
 
 def describe_stop(evidence: Evidence) -> str | None:
-    """Return why Kueue has a job stopped, or None if it does not, or that is not known."""
+    """Describe why Kueue stops a job; None if it does not stop it, or its Workload was not read."""
     workload = workload_in(evidence.admission, evidence.uid)
     return _evicted(evidence, workload).summary if workload is not None and is_true(workload, "Evicted") else None
 
@@ -322,10 +322,10 @@ def _is_for_ever(message: str) -> bool:
     >>> _is_for_ever(short), _is_for_ever(f"flavor a doesn't match node affinity, {short}")
     (True, False)
     """
-    flavors = {_flavor(found) for pattern in (LASTS, NOT_YET) for found in pattern.finditer(message)}
+    flavors = {*map(_flavor, LASTS.finditer(message)), *NOT_YET.findall(message)}
     for sentence in message.split(POD_SET):
         lasting: set[str] = set()
-        waiting = {_flavor(found) for found in NOT_YET.finditer(sentence)}
+        waiting = {*NOT_YET.findall(sentence)}
         for found in LASTS.finditer(sentence):
             # What other pod sets have taken of it they may take of another flavor.
             depends = found["before"] not in (None, "0") and len(flavors) > 1
@@ -336,8 +336,7 @@ def _is_for_ever(message: str) -> bool:
 
 
 def _flavor(found: re.Match[str]) -> str:
-    groups = found.groupdict()
-    return next(filter(None, (groups.get(name) for name in ("short", "tainted", "unfit", "flavor"))), "")
+    return found["short"] or found["tainted"] or found["unfit"]
 
 
 def _asked(workload: Observed) -> dict[str, float]:
@@ -350,7 +349,7 @@ def _asked(workload: Observed) -> dict[str, float]:
 
 
 def _taken(queues: QueueObjects, asked: Mapping[str, float]) -> list[str]:
-    """Return the resources of which a job asks for more than is free, as far as that is known."""
+    """Return the resources of which a job asks for more than is free; those of unknown quota are left out."""
     free = {resource: _amounts(queues, resource)[0] for resource in asked}
     return [one for one, most in free.items() if most is not None and exceeds(asked[one], most)]
 
@@ -368,7 +367,7 @@ def _amounts(queues: QueueObjects, resource: str) -> tuple[float | None, float]:
 
 
 def _free(queues: QueueObjects, resources: Sequence[str]) -> str:
-    """Return how much of the quota for some resources is free, by flavor; empty if that is not known."""
+    """Describe the free quota for some resources, by flavor; empty if it is unknown."""
     found = []
     for resource in resources:
         quotas = {flavor: quota for (flavor, name), quota in queues.quotas.items() if name == resource}
