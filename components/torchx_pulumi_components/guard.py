@@ -16,7 +16,7 @@ from typing import Any
 from torchx_pulumi.kube.kubeconfig import chosen_cluster
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError, DeployError, RelaunchRefusedError
-from torchx_pulumi.model.registration_plan import RECORD
+from torchx_pulumi.model.registration_plan import INTENT_SUFFIX, RECORD
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.registry import component_type
@@ -193,7 +193,7 @@ def _stack_runs() -> Mapping[str, RunRecord]:
         if scheduler_of(urn) is None:
             continue
         above, _, name = urn.rpartition("::")
-        begun = outputs.get(f"{above}${STASH}::{name}-intent", {}).get("input")
+        begun = outputs.get(f"{above}${STASH}::{name}{INTENT_SUFFIX}", {}).get("input")
         record, intent = read_record(plain(found.get(RECORD))), read_record(plain(begun))
         run = intent if record is None or (intent is not None and intent.attempt > record.attempt) else record
         if run is not None:

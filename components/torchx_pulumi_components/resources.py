@@ -13,7 +13,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, INTENT_SUFFIX
 from torchx_pulumi.model.versions import provider_version
 
 STASH = "pulumi:index:Stash"
@@ -165,7 +165,7 @@ def register_objects(
     Returns:
         The intent, and the objects, the job object first.
     """
-    noted = _stash(f"{name}-intent", intent, pulumi.ResourceOptions(parent=component))
+    noted = _stash(f"{name}{INTENT_SUFFIX}", intent, pulumi.ResourceOptions(parent=component))
     if not objects:
         return noted, []
     children = replace(children, depends_on=[*children.depends_on, noted])

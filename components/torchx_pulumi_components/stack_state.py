@@ -16,7 +16,7 @@ from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.redaction import texts_in
-from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, INTENT_SUFFIX, RECORD
 from torchx_pulumi.model.run_record import RunRecord, read_record
 
 from torchx_pulumi_components.pulumi_runtime import alias_urns, call_engine, former_urns, once_per_program
@@ -117,7 +117,7 @@ def read_stack_state(urns: Sequence[str], job_objects: Sequence[Kind]) -> StackS
     outputs = read_outputs()
     for urn in urns:
         children = dict(_children(urn, outputs))
-        own_outputs, intent = outputs.get(urn) or {}, children.get((STASH, "-intent"))
+        own_outputs, intent = outputs.get(urn) or {}, children.get((STASH, INTENT_SUFFIX))
         record = plain(own_outputs.get(RECORD))
         tokens = (type_token(kind.api_version, kind.kind) for kind in job_objects)
         job = next((children[token, ""] for token in tokens if (token, "") in children), None)

@@ -56,8 +56,16 @@ class KueueQueues:
         group = {"coveredResources": [*quota], "flavors": [{"name": flavor, "resources": resources}]}
         self.create(CLUSTER_QUEUE, whole, {"namespaceSelector": {}, "resourceGroups": [group], **spec})
         self.create(LOCAL_QUEUE, whole, {"clusterQueue": whole})
-        eventually(lambda: self.condition(self.object(LOCAL_QUEUE, whole), "Active").get("status") == "True")
+        self.wait_until_active(whole)
         return whole
+
+    def wait_until_active(self, name: str) -> None:
+        """Wait until Kueue says of the LocalQueue and the ClusterQueue of a name that they admit jobs.
+
+        It says so of each by itself, and of the ClusterQueue together with its usage.
+        """
+        for kind in (CLUSTER_QUEUE, LOCAL_QUEUE):
+            eventually(lambda kind=kind: self.condition(self.object(kind, name), "Active").get("status") == "True")
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], **fields: Any) -> None:
         """Create an object, with fields next to its spec; one that is there is left as it is."""

@@ -75,13 +75,13 @@ def _tree(process: psutil.Process) -> list[int]:
 def engines_of(folder: Path) -> list[int]:
     """Return the engines that work below a folder."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        pid = int(path.parent.name)
+    for process in Path("/proc").glob("[0-9]*"):
+        pid = int(process.name)
         try:
-            words = path.read_bytes().split(b"\0")
+            words = (process / "cmdline").read_bytes().split(b"\0")
             # A process that an engine is about to start has the words of the engine for a moment.
             leads = os.getsid(pid) == pid
-            place = path.with_name("cwd").readlink()
+            place = (process / "cwd").readlink()
         except OSError:
             continue
         if leads and b"--json" in words and place.is_relative_to(folder):

@@ -59,11 +59,11 @@ SESSIONS: set[int] = set()
 
 def end_sessions() -> None:
     """Kill what killed commands left: the engine starts its hosts in process groups of their own."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            session = int(stat.read_text().rpartition(")")[2].split()[3])
+            session = int((folder / "stat").read_text().rpartition(")")[2].split()[3])
             if session in SESSIONS:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
+                os.kill(int(folder.name), signal.SIGKILL)
         except (FileNotFoundError, ProcessLookupError):
             continue
     SESSIONS.clear()

@@ -13,7 +13,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
 
 from tests.doc_blocks import ROOT, blocks, commands
 from tests.e2e.app_wrappers import shell as shell_role
-from tests.e2e.kueue_queues import CLUSTER_QUEUE, FAKE_GPU, FLAVOR, GROUP, LOCAL_QUEUE, KueueQueues
+from tests.e2e.kueue_queues import CLUSTER_QUEUE, FAKE_GPU, FLAVOR, GROUP, KueueQueues
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
 from tests.e2e.project import Project, changes, eventually
 from tests.e2e.stack_project import StackProject
@@ -75,7 +75,7 @@ def test_the_lines_of_the_page_make_a_queue_and_run_a_job_in_it(
     here = {"set team team": f"set team {team}", '{"nodeLabels": {"pool": "gpu"}}': "{}"}
     shell(commands("docs/kueue.md", "platform", here), platform.folder, platform.env)
     assert (platform.output("local_queue"), platform.output("workload_priority_class")) == (team, team)
-    eventually(lambda: queues.condition(queues.object(LOCAL_QUEUE, team), "Active").get("status") == "True")
+    queues.wait_until_active(team)
 
     env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
     mine = {
@@ -120,7 +120,7 @@ def test_the_platform_is_kept_by_a_second_run_and_its_quota_and_flavor_count(
     assert changes(platform.up()).keys() == {"unchanged"}
     for step in (platform.refresh, platform.up):
         assert changes(step()).keys() == {"unchanged"}, step
-    eventually(lambda: queues.condition(queues.object(LOCAL_QUEUE, team), "Active").get("status") == "True")
+    queues.wait_until_active(team)
 
     mcad = McadProject(make_project(program=MCAD_PROGRAM), "app:1", api_version="v1beta2", local_queue=team)
 

@@ -166,9 +166,10 @@ def command_lines() -> Iterator[set[bytes]]:
 
     def sample() -> None:
         while not over.wait(0.02):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
+            # A glob for the files looks at each one, which raises if its process has ended.
+            for folder in Path("/proc").glob("[0-9]*"):
                 try:
-                    found.add(path.read_bytes())
+                    found.add((folder / "cmdline").read_bytes())
                 except OSError:
                     continue
 

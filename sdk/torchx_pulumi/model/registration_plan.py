@@ -14,6 +14,9 @@ UID = "{{uid of the job object}}"
 RECORD = "record"
 """Output of a component that has the record of its last run."""
 
+INTENT_SUFFIX = "-intent"
+"""End of the name of the stash that has the record of a run before its objects are created."""
+
 APP_SUFFIX = "-app"
 """End of the name of the stash that has the app's index entry."""
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from torchx_pulumi.model.object_fields import at, is_finite
-from torchx_pulumi.model.registration_plan import APP_SUFFIX, RECORD
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, INTENT_SUFFIX, RECORD
 from torchx_pulumi.outputs.types import SCHEMA_VERSION
 
 _RESTORE: Final = "`pulumi stack import --file FILE` restores what `pulumi stack export` saved"
@@ -28,7 +28,7 @@ COMPONENTS = "torchx:index:"
 """Prefix of the types of our components."""
 
 _OWN_PROVIDERS = ("pulumi:providers:pulumi", "pulumi:providers:kubernetes")
-_OWN_STASHES = ("-intent", APP_SUFFIX)
+_OWN_STASHES = (INTENT_SUFFIX, APP_SUFFIX)
 """Suffixes of the names of the stashes that our components register."""
 
 SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the key that marks a secret, not a secret

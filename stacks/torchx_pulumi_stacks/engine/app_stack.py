@@ -156,11 +156,12 @@ class AppStack:
         job = request().names[0]
         return next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == job), None)
 
-    def remove(self, *, take_over: bool = False) -> None:
+    def remove(self, *, take_over: bool = False, interrupted: bool = False) -> None:
         """Delete the app's objects and the stack, if they exist.
 
         Args:
             take_over: Remove the stack's locks, regardless of their owners.
+            interrupted: The launch did not end by itself: objects that it asked for may come later than its state says.
 
         Raises:
             DeployError: The engine refused, or another process works on the stack.
@@ -177,19 +178,21 @@ class AppStack:
             self._files.restore()
         lost = checkpoint is None or checkpoint.outdated
         objects = checkpoint is not None and any(checkpoint.objects())
-        if lost or objects:
+        order = self.work_dir.order() if interrupted else None
+        late = [] if checkpoint is None else orphans.unrecorded(checkpoint, order)
+        if lost or objects or late:
             self.check_cluster()
         if lost:
             self.check()
             orphans.delete_objects(self.entry, self.cluster, progress, self.check)
+        if late:
+            self.check()
+            orphans.delete_late(late, self.entry, self.cluster, progress, self.check)
         if checkpoint is not None and self._files is not None and not objects and not any(checkpoint.others()):
             # Without objects in the cluster, the files can be removed without a process.
             self.check()
             self._files.sweep(state=True)
         elif checkpoint is not None:
-            if objects:
-                self.check()
-                orphans.delete_unrecorded(checkpoint, self.entry, self.cluster, progress, self.check)
             if objects and not orphans.engine_reaches(checkpoint, self.entry, self.cluster()):
                 self._remove_without_engine(checkpoint, "the access in its state cannot be used here")
                 return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
-from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
+from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.runs.driver import Recorded, Still, Written
 from torchx_pulumi.runs.registration import Registration, plan_registration
@@ -249,7 +249,7 @@ class AutomationDriver:
             raise
         except BaseException as error:
             try:
-                stack.remove()
+                stack.remove(interrupted=not isinstance(error, TorchxPulumiError))
             except TakenOverError as second:
                 stack.progress(str(second))
                 error.__context__ = second

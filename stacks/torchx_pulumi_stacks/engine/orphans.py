@@ -20,6 +20,7 @@ from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.registration_plan import INTENT_SUFFIX, RegistrationPlan
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.runs.deletion import DeletionNotes
 from torchx_pulumi.schedulers.manifest_objects import objects_of
@@ -35,35 +36,57 @@ IN_FLIGHT_S = 5.0
 """Time that an API server under load takes to store an object whose client was killed after its request."""
 
 
-def delete_unrecorded(
-    checkpoint: Checkpoint,
+def unrecorded(checkpoint: Checkpoint, interrupted: RegistrationPlan | None = None) -> list[Manifest]:
+    """Return the manifests of the objects whose creation has started and that the state does not record.
+
+    Args:
+        checkpoint: The state.
+        interrupted: The launch whose engine was interrupted, which records a creation that it gave up as failed, while
+            the API server may still store the object. None: only pending creations are such.
+    """
+    begun = [
+        operation["resource"].get("inputs") or {}
+        for operation in checkpoint.pending
+        if operation.get("type") == "creating" and is_object(operation.get("resource") or {})
+    ]
+    begun = [inputs for inputs in begun if inputs.get("kind")]
+    # The engine records the intent before it creates an object.
+    if interrupted is None or checkpoint.stash(INTENT_SUFFIX) is None:
+        return begun
+    known = {_named(item.get("inputs") or {}) for item in checkpoint.objects()}
+    return [*begun, *(manifest for manifest in interrupted.objects if _named(manifest) not in known)]
+
+
+def delete_late(
+    manifests: Sequence[Manifest],
     entry: RunEntry,
     connect: Callable[[], Cluster],
     progress: ProgressCallback,
     check: CheckOwner = unowned,
 ) -> None:
-    """Delete the app's objects whose creation has started and is not recorded in the state.
-
-    The API server may store such an object after its client was killed, so an absent one is awaited for 5 s.
+    """Delete the app's objects that `unrecorded` returned, if the cluster has them; absent ones are awaited for 5 s.
 
     Raises:
         ClusterError: The cluster cannot be reached, or an object is not deleted in time.
     """
-    pending = [
-        operation["resource"].get("inputs") or {}
-        for operation in checkpoint.pending
-        if operation.get("type") == "creating" and is_object(operation.get("resource") or {})
-    ]
-    if not pending:
-        return
     # The uid of the entry, if it has one, is that of an earlier run.
     cluster, run = connect(), replace(App.of(entry).run, uid=None)
-    for inputs in pending:
-        metadata = inputs.get("metadata") or {}
-        if inputs.get("kind"):
-            kind = objects_of(inputs)[0][0]
-            found = _await_own(cluster, kind, run, str(metadata.get("name")), check)
-            _delete(cluster, entry, [(kind, run.namespace, item) for item in found], progress, check)
+    absent = [(objects_of(item)[0][0], str((item.get("metadata") or {}).get("name"))) for item in reversed(manifests)]
+    found: list[tuple[Kind, str, Manifest]] = []
+    end, is_told = time.monotonic() + IN_FLIGHT_S, False
+    while True:
+        looked = [(kind, name, _get_own(cluster, kind, run, name)) for kind, name in absent]
+        found += [(kind, run.namespace, item) for kind, _, items in looked for item in items]
+        absent = [(kind, name) for kind, name, items in looked if not items]
+        if not absent or time.monotonic() > end:
+            break
+        if not is_told:
+            is_told = True
+            names = listed([f"{kind.kind} {name}" for kind, name in absent], 3)
+            progress(f"{entry.app_id}: waiting {IN_FLIGHT_S:g} s for {names}, whose creation was interrupted")
+        check()
+        time.sleep(POLL_S)
+    _delete(cluster, entry, found, progress, check)
 
 
 def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: Cluster) -> bool:
@@ -216,12 +239,8 @@ def _get_own(cluster: Cluster, kind: Kind, run: Run, name: str) -> list[Manifest
     return [] if found is None or not _is_own(run, found) else [found]
 
 
-def _await_own(cluster: Cluster, kind: Kind, run: Run, name: str, check: CheckOwner) -> list[Manifest]:
-    end = time.monotonic() + IN_FLIGHT_S
-    while not (found := _get_own(cluster, kind, run, name)) and time.monotonic() < end:
-        check()
-        time.sleep(POLL_S)
-    return found
+def _named(manifest: Manifest) -> tuple[str, str]:
+    return str(manifest.get("kind")), text_at(manifest, "metadata", "name") or ""
 
 
 def _is_own(run: Run, found: Manifest) -> bool:

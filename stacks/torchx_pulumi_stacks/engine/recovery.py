@@ -90,7 +90,7 @@ def _finish_or_remove(
             done = stack.read()
             return replace(_launched(entry, done), uid=uid or _uid(done)) if done else None
     progress(f"{entry.app_id}: its launch was interrupted; what it began is removed")
-    stack.remove()
+    stack.remove(interrupted=True)
     return None
 
 

@@ -56,6 +56,7 @@ class Writes:
     def __init__(self, world: World) -> None:
         self._driver = world.driver()
         self.outcomes: list[tuple[str, Recorded]] = []
+        self._locked = 0
 
     def before(self, place: StackRef) -> Recorded | None:
         """Return an outcome without a write. None: write."""
@@ -66,6 +67,16 @@ class Writes:
         observed = {} if written.answer is None else written.answer.observed
         self.outcomes.append((str(observed.get("state")), written.outcome))
         return written
+
+    def clear_dead_locks(self, backend: str, place: StackRef | None = None) -> bool:
+        self._locked += place is not None
+        return self._driver.clear_dead_locks(backend, place)
+
+    def wait_for_lock(self) -> None:
+        """Wait until the controller has noted that a stack is locked, now."""
+        # Its second look comes after it has noted the first one.
+        before = self._locked
+        wait_for(lambda: self._locked > before + 1)
 
     @property
     def written(self) -> list[str]:
@@ -255,19 +266,23 @@ def test_an_end_is_kept_while_the_stack_is_locked_and_the_job_goes(world: World)
 def test_after_an_update_a_stack_is_left_to_the_next_command_of_its_pipeline(world: World) -> None:
     app = world.launch("train-1")
     lock = lock_stack(world, app)
-    driver = Writes(world)
-    # Longer than a busy machine stands still.
-    with world.controller(driver=driver, timing=replace(FAST, locked_retry_s=0.05, quiet_s=4.0)):
+    driver, passed = Writes(world), [0.0]
+    timing = replace(FAST, locked_retry_s=0.05, quiet_s=0.1)
+    with world.controller(driver=driver, timing=timing, clock=lambda: passed[0]):
         world.phase(app, "Completed", succeeded=1)
-        wait_for(lambda: bool(driver.outcomes))
+        driver.wait_for_lock()
         lock.unlink()
         a_while()
         lock.write_text("{}")
-        a_while()
+        passed[0] = 0.08
+        driver.wait_for_lock()
         lock.unlink()
-        gone = time.monotonic()
+        # Longer than the time after the first lock, shorter than that after the second.
+        passed[0] = 0.16
+        a_while()
+        assert world.state(app)[0] == "SUBMITTED"
+        passed[0] = 0.2
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
-        assert time.monotonic() - gone > 2.0
 
 
 def test_a_lock_whose_process_ends_while_the_stack_waits_for_it_is_removed(world: World) -> None:
@@ -293,15 +308,15 @@ def test_an_update_that_one_app_met_keeps_all_apps_of_the_stack_from_it_for_a_wh
     first, second = apps
     write_program(apps)
     lock = lock_stack(world, first)
-    driver = Writes(world)
-    with world.controller(driver=driver, timing=replace(FAST, quiet_s=1.2), program_stacks=True):
+    driver, passed = Writes(world), [0.0]
+    with world.controller(driver=driver, clock=lambda: passed[0], program_stacks=True):
         world.phase(first, "Completed", succeeded=1)
-        wait_for(lambda: bool(driver.outcomes))
-        a_while()
+        driver.wait_for_lock()
         lock.unlink()
         world.phase(second, "Completed", succeeded=1)
         a_while()
         assert states(first) == ["SUBMITTED"] * 2
+        passed[0] = FAST.quiet_s
         wait_for(lambda: states(first) == ["SUCCEEDED"] * 2)
 
 

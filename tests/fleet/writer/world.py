@@ -200,6 +200,7 @@ class World:
         fleet: LiveFleet | None = None,
         leading: Callable[[], bool] = lambda: True,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+        clock: Callable[[], float] = time.monotonic,
         timing: ControllerTiming | None = None,
         **settings: Any,
     ) -> Iterator[Controller]:
@@ -215,6 +216,7 @@ class World:
                 leading=leading,
                 timing=timing or FAST,
                 now=now,
+                clock=clock,
             ),
             clusters or {"test": self.cluster},
         )

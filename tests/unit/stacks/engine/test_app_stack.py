@@ -23,7 +23,11 @@ OURS: list[dict[str, Any]] = [
     {"type": "pulumi:pulumi:Stack", "urn": f"{BASE}pulumi:pulumi:Stack::torchx-default.train-1"},
     {"type": COMPONENT, "urn": f"{BASE}{COMPONENT}::train"},
     *(
-        {"type": "pulumi:index:Stash", "urn": f"{BASE}{COMPONENT}$pulumi:index:Stash::train-{note}"}
+        {
+            "type": "pulumi:index:Stash",
+            "urn": f"{BASE}{COMPONENT}$pulumi:index:Stash::train-{note}",
+            "outputs": {"input": {"uid": None}},
+        }
         for note in ("intent", "app")
     ),
     {"type": "pulumi:providers:kubernetes", "urn": f"{BASE}pulumi:providers:kubernetes::default_4_34_2"},
@@ -106,12 +110,19 @@ def test_a_creation_that_was_begun_counts_as_well(lab: Lab) -> None:
     assert lab.destroyed
 
 
-def test_an_object_that_the_server_stores_after_its_launch_was_killed_is_deleted(lab: Lab) -> None:
-    launch = lab.stack.entry.launch
-    meta = {"name": "train-1", "namespace": "default", "labels": {"torchx-pulumi/launch": launch}}
-    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta}
+@pytest.mark.parametrize("engine", ["killed", "interrupted"])
+def test_an_object_that_the_server_stores_after_its_launch_was_ended_is_deleted(
+    lab: Lab, make_order: Callable[..., Any], engine: str
+) -> None:
+    plan = plan_registration(make_order())
+    job = dict(plan.objects[0])
     kind = "kubernetes:batch.volcano.sh/v1alpha1:Job"
-    lab.holds(*OURS, begun={"type": kind, "urn": f"{BASE}{kind}::train-1", "inputs": job})
+    if engine == "killed":
+        lab.holds(*OURS, begun={"type": kind, "urn": f"{BASE}{kind}::train-1", "inputs": job})
+    else:
+        # It has removed the pending creation from the state.
+        lab.stack.work_dir.write_request(plan)
+        lab.holds(*OURS)
     get, asked = lab.cluster.get, [0]
 
     def late(*args: Any) -> Any:
@@ -122,10 +133,23 @@ def test_an_object_that_the_server_stores_after_its_launch_was_killed_is_deleted
         return get(*args)
 
     lab.cluster.get = late  # type: ignore[method-assign]
-    lab.stack.remove()
+    lab.stack.remove(interrupted=True)
+    assert "waiting 5 s for Job train-1, whose creation was interrupted" in lab.told[0]
     assert "deleting Job default/train-1" in lab.told
     assert get(VOLCANO_JOB, "default", "train-1") is None
-    assert lab.destroyed
+    assert lab.destroyed == (engine == "killed")
+    assert (engine == "killed") == lab.state.exists()
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_launch_that_ended_before_its_job_was_begun_waits_for_no_object(
+    lab: Lab, make_order: Callable[..., Any], interrupted: bool
+) -> None:
+    lab.stack.work_dir.write_request(plan_registration(make_order()))
+    # An engine that fails by itself records what it has asked for; one without an intent has asked for nothing.
+    lab.holds(*(item for item in OURS if not interrupted or not item["urn"].endswith("-intent")))
+    lab.stack.remove(interrupted=interrupted)
+    assert (lab.told, lab.state.exists()) == ([], False)
 
 
 def test_a_stack_with_resources_of_a_program_is_not_forgotten_and_they_are_named(lab: Lab) -> None:
