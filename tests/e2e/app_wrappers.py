@@ -16,6 +16,7 @@ from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, X_K8S_POD_GROUP
 from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 
+from tests.e2e.project import LONG_S
 from tools.local_cluster import Cluster
 
 FAKE: Mapping[str, Any] = {
@@ -30,7 +31,7 @@ if [ "$TORCHX_RANK0_HOST" = localhost ]; then
   for i in 1 2 3 4 5; do echo welcome | nc -l -p 29500; done
   exit
 fi
-until [ "$(nc -w 2 $TORCHX_MCAD_TRAINER_0_HOSTS 29500 < /dev/null)" = welcome ]; do sleep 1; done
+until [ "$(nc -w 30 $TORCHX_MCAD_TRAINER_0_HOSTS 29500 < /dev/null)" = welcome ]; do sleep 1; done
 echo "replica ${replica_id} found $TORCHX_MCAD_TRAINER_0_HOSTS"
 """
 """Script of each of six replicas: rank 0 waits for the others, which look for it by its name."""
@@ -70,7 +71,7 @@ class AppWrappers:
         seen = ObservedObjects(job_object=head, pods=self.pods(name), pod_groups=groups, events=events)
         return find_backend("mcad").variants[self.kind.version].read_status(seen)
 
-    def wait(self, name: str, until: Callable[[JobStatus], bool], timeout_s: float = 60) -> JobStatus:
+    def wait(self, name: str, until: Callable[[JobStatus], bool], timeout_s: float = LONG_S) -> JobStatus:
         """Wait for a status."""
         deadline = time.monotonic() + timeout_s
         while not until(status := self.status(name)):
@@ -78,7 +79,7 @@ class AppWrappers:
             time.sleep(0.2)
         return status
 
-    def end(self, name: str, timeout_s: float = 60) -> JobStatus:
+    def end(self, name: str, timeout_s: float = LONG_S) -> JobStatus:
         """Wait for the end of a job."""
         return self.wait(name, lambda status: status.state.terminal, timeout_s)
 
@@ -91,7 +92,7 @@ class AppWrappers:
         body = json.dumps({"spec": dict(spec)}).encode()
         self.cluster.api.request("PATCH", f"{self._path}/{name}", body, kind="merge-patch+json")
 
-    def delete(self, name: str, timeout_s: float = 60) -> None:
+    def delete(self, name: str, timeout_s: float = LONG_S) -> None:
         """Delete a job and wait until nothing of it is left."""
         self.cluster.api.request("DELETE", f"{self._path}/{name}")
         deadline = time.monotonic() + timeout_s

@@ -59,13 +59,10 @@ class KueueQueues:
         self.wait_until_active(whole)
         return whole
 
-    def wait_until_active(self, name: str) -> None:
-        """Wait until Kueue says of the LocalQueue and the ClusterQueue of a name that they admit jobs.
-
-        It says so of each by itself, and of the ClusterQueue together with its usage.
-        """
-        for kind in (CLUSTER_QUEUE, LOCAL_QUEUE):
-            eventually(lambda kind=kind: self.condition(self.object(kind, name), "Active").get("status") == "True")
+    def wait_until_active(self, name: str, is_active: str = "True", *kinds: Kind) -> None:
+        """Wait until Kueue says of the LocalQueue and the ClusterQueue of a name, or of one, whether it admits jobs."""
+        for kind in kinds or (CLUSTER_QUEUE, LOCAL_QUEUE):
+            eventually(lambda kind=kind: self.condition(self.object(kind, name), "Active").get("status") == is_active)
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], **fields: Any) -> None:
         """Create an object, with fields next to its spec; one that is there is left as it is."""

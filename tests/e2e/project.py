@@ -53,6 +53,9 @@ def finite(exit_code: int = 0, run_for: str = "1s") -> dict[str, Any]:
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 """Key of a secret in Pulumi's state."""
 
+LONG_S = 240.0
+"""Longest wait for what a controller does within a minute on an idle machine."""
+
 SESSIONS: set[int] = set()
 """Sessions of the commands that were started, by the number of their first process."""
 
@@ -199,7 +202,7 @@ def changes(text: str) -> dict[str, int]:
     }
 
 
-def eventually(claim: Callable[[], Any], timeout_s: float = 120.0) -> Any:
+def eventually(claim: Callable[[], Any], timeout_s: float = LONG_S) -> Any:
     """Wait until a claim holds, and return its value."""
     end = time.monotonic() + timeout_s
     while not (value := claim()):

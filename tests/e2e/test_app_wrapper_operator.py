@@ -24,7 +24,7 @@ from torchx_pulumi.schedulers.appwrapper.options import AppWrapperVersion, MCADO
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.object_size import MAX_OBJECT_BYTES, SERVER_BYTES
 
-from tests.e2e.app_wrappers import AppWrappers, is_state, shell
+from tests.e2e.app_wrappers import AppWrappers, shell
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
 from tests.e2e.mcad_project import is_state as is_job_state
 from tests.e2e.project import Project, changes, eventually
@@ -145,7 +145,7 @@ def test_a_deleted_pod_ends_a_job_with_retries_and_is_named(operated: AppWrapper
         loss: operated.submit(shell("sleep 600", num_replicas=2, max_retries=3)) for loss in ("deleted", "drained")
     }
     for name in names.values():
-        operated.wait(name, is_state(JobState.RUNNING), timeout_s=120)
+        operated.wait(name, lambda seen: {one.state for one in seen.replicas} == {JobState.RUNNING})
     look.delete(POD, "default", f"{names['deleted']}-trainer-1")
     path = f"/api/v1/namespaces/default/pods/{names['drained']}-trainer-1/eviction"
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": f"{names['drained']}-trainer-1"}}

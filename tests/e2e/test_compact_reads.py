@@ -114,7 +114,11 @@ def test_a_run_of_many_replicas_is_read_and_cancelled(
 
 def test_the_log_of_each_replica_of_a_task_is_read(world: World, image: str) -> None:
     handle = submitted(
-        world, image, 3, script="echo host $HOSTNAME; echo other; exit $((${HOSTNAME##*-} == 1))", layout="role"
+        world,
+        image,
+        3,
+        script="echo host $HOSTNAME; echo other; sleep 2; exit $((${HOSTNAME##*-} == 1))",
+        layout="role",
     )
     name = handle.rpartition(":")[2]
     with get_runner() as runner:

@@ -136,8 +136,9 @@ class Failure:
 
     def is_told(self, seen: JobStatus) -> bool:
         reasons = [one.reason for one in seen.diagnoses]
-        is_whole = self.detail in seen.diagnoses[0].detail and (self.then is None or reasons[1:2] == [self.then])
-        return is_whole and self.state in (None, seen.state)
+        first = seen.diagnoses[0]
+        is_whole = self.detail in first.detail and all(words in first.summary for words in self.words)
+        return is_whole and self.then in (None, *reasons[1:2]) and self.state in (None, seen.state)
 
 
 DISK = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]}
@@ -213,10 +214,8 @@ def test_each_failure_is_told_with_its_reason_and_its_words(jobs: Jobs, cluster:
     # All of them at once: the test waits for the slowest one, and not for their sum.
     found = failures(cluster.settings.kwok_nodes)
     names = {name: jobs.submit(failure.role, **failure.options) for name, failure in found.items()}
-    for name, failure in found.items():
-        first = jobs.wait(names[name], failure.reason, until=failure.is_told).diagnoses[0]
-        assert [words for words in failure.words if words not in first.summary] == [], (name, first.summary)
-    status = jobs.status(names["exit code"])
+    told = {name: jobs.wait(names[name], failure.reason, until=failure.is_told) for name, failure in found.items()}
+    status = told["exit code"]
     assert "ValueError: no such shard" in status.message
     assert status.diagnoses[0].objects[0].name == f"{names['exit code']}-trainer-0-0"
 
@@ -308,9 +307,10 @@ def test_a_job_whose_queue_is_gone_ends_as_its_pods_do(jobs: Jobs) -> None:
     }
     jobs.look.create(VOLCANO_QUEUE, None, made)
     soon(lambda: (jobs.look.get(VOLCANO_QUEUE, None, queue) or {}).get("status", {}).get("state") == "Open")
-    good = running(jobs, "sleep 20", {"num_replicas": 2}, queue=queue)
-    bad = running(jobs, "sleep 20; exit 3", queue=queue)
-    again = running(jobs, "sleep 20; exit 3", {"max_retries": 3}, queue=queue)
+    good = jobs.submit(shell("sleep 40", num_replicas=2), queue=queue)
+    bad = jobs.submit(shell("sleep 40; exit 3"), queue=queue)
+    again = jobs.submit(shell("sleep 40; exit 3", max_retries=3), queue=queue)
+    soon(lambda: {phase_of(jobs, name) for name in (good, bad, again)} == {"Running"})
     soon(lambda: _is_dropped(jobs.look, queue))
     soon(lambda: jobs.status(good).state.terminal)
     status = jobs.status(good)
@@ -533,8 +533,9 @@ def test_a_host_port_that_another_job_has_is_no_lack_of_room(jobs: Jobs) -> None
 
     first = jobs.submit(listening("sleep 600", "first"))
     soon(lambda: jobs.status(first).state is JobState.RUNNING)
-    status = jobs.wait(jobs.submit(listening("true", "second")), NOW)
-    assert status.diagnoses[0].summary == "no node for it now: its host ports are in use"
+    told = "no node for it now: its host ports are in use"
+    second = jobs.submit(listening("true", "second"))
+    status = jobs.wait(second, NOW, until=lambda seen: seen.diagnoses[0].summary == told)
     assert "use other host ports" in status.diagnoses[0].resolution
 
 

@@ -182,7 +182,7 @@ def test_torchx_follows_an_app_that_its_program_launches_again(
     project.up()
     assert state_of(cli, handle) == "CANCELLED"
     cli.ours("delete", handle)
-    eventually(lambda: not [*look.list(kind, namespace), *look.list(POD, namespace)], timeout_s=120)
+    eventually(lambda: not [*look.list(kind, namespace), *look.list(POD, namespace)])
     # The garbage collector removes it after the object that owns it.
     eventually(lambda: not look.list(SERVICE, namespace))
 

@@ -190,7 +190,7 @@ def test_the_node_runs_what_the_dry_run_named_and_an_unchanged_workspace_costs_t
         assert found, said.text
         return found[0]
 
-    (workspace / "train.sh").write_text("echo an edit\n")
+    (workspace / "train.sh").write_text("echo an edit\nsleep 2\n")
     before = len(registry.requests())
     planned = image(cli.torchx(*words("--dryrun")))
     # Nothing was sent for that.
@@ -243,7 +243,7 @@ def test_a_folder_that_would_hide_a_link_of_the_base_is_named_and_runs_in_a_fold
     crane("copy", str(cluster.images["busybox"]), base)
     cli = TorchxCli({**pulumi_env, **env}, tmp_path, kubeconfig)
     (workspace / "lib").mkdir()
-    (workspace / "lib/said.sh").write_text("echo from lib\n")
+    (workspace / "lib/said.sh").write_text("echo from lib\nsleep 2\n")
 
     def run(builder: str, *words: str, code: int = 0) -> Said:
         options = f"queue=default,namespace={namespace},image_repo={registry.address}/app,builder={builder}"

@@ -23,6 +23,7 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
+from tests.e2e.project import eventually
 from tests.e2e.registry_images import (
     crane_program,
     delete_image,
@@ -230,6 +231,7 @@ def test_a_file_that_is_written_all_the_time(registry: LocalRegistry, base: str,
         stdin=subprocess.DEVNULL,
     )
     try:
+        eventually(lambda: (workspace / "log.bin").stat().st_size > BIG)
         text = refused(base, workspace, f"{registry.address}/app")
     finally:
         writer.kill()

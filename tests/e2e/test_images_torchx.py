@@ -36,7 +36,7 @@ def test_an_edit_reaches_the_container(
     repository = f"{cluster.registry}/{namespace}"
 
     def run(text: str, torchx: Callable[..., Said], *words: str) -> Said:
-        (code / "train.sh").write_text(f"echo {text}\n")
+        (code / "train.sh").write_text(f"echo {text}\nsleep 2\n")
         return torchx(
             *("run", "-s", "pulumi_volcano", "--workspace", f"file://{code}", *words),
             *("-cfg", f"queue=default,namespace={namespace},builder=docker,image_repo={repository}"),
@@ -117,7 +117,7 @@ def test_what_one_process_planned_or_built_another_one_launches(
         docker["DOCKER_HOST"] = "unix:///nonexistent"
     cli = TorchxCli({**pulumi_env, **docker}, tmp_path, kubeconfig)
     (tmp_path / "code").mkdir()
-    (tmp_path / "code/train.sh").write_text("echo from elsewhere\n")
+    (tmp_path / "code/train.sh").write_text("echo from elsewhere\nsleep 2\n")
 
     def run(program: str, *words: str) -> str:
         command = [sys.executable, "-c", program, str(tmp_path / "kept"), *words]

@@ -73,11 +73,11 @@ def test_a_job_waits_for_quota_and_runs_once_there_is_room(
         return queues.condition(queues.workload(name), kind).get("status")
 
     eventually(lambda: said("QuotaReserved") == "False")
+    eventually(lambda: is_state(runner, second, AppState.PENDING))
     message = queues.condition(queues.workload(name), "QuotaReserved")["message"]
     assert "insufficient unused quota for nvidia.com/gpu" in message
     head = look.get(APP_WRAPPER_V1BETA2, queues.namespace, name) or {}
     assert (head["spec"]["suspend"], head["status"]["phase"]) == (True, "Suspended")
-    assert is_state(runner, second, AppState.PENDING)
     assert len(look.list(POD, queues.namespace)) == 3
     why = "asks for 2 nvidia.com/gpu; 1 of 4 nvidia.com/gpu are free in ClusterQueue"
     assert why in cli.torchx("status", second).text
@@ -95,7 +95,6 @@ def test_a_job_waits_for_quota_and_runs_once_there_is_room(
     assert "can never admit the job" in never.text
 
     runner.cancel(first)
-    eventually(lambda: is_state(runner, second, AppState.RUNNING))
     eventually(lambda: is_state(runner, second, AppState.SUCCEEDED))
     eventually(lambda: said("Finished") == "True")
     pods = [pod["spec"] for pod in look.list(POD, queues.namespace) if pod["metadata"]["name"].startswith(name)]

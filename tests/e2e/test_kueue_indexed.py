@@ -31,8 +31,9 @@ if [ ${replica_id} = 0 ]; then
   for i in 1 2 3 4 5 6 7 8; do echo welcome | nc -l -p 29500; done
   exit
 fi
-until [ "$(nc -w 2 $TORCHX_MCAD_TRAINER_0_HOSTS 29500 < /dev/null 2> /dev/null)" = welcome ]; do sleep 1; done
+until [ "$(nc -w 30 $TORCHX_MCAD_TRAINER_0_HOSTS 29500 < /dev/null 2> /dev/null)" = welcome ]; do sleep 1; done
 echo "${replica_id} found $TORCHX_MCAD_TRAINER_0_HOSTS"
+sleep 2
 """
 QUICK = {f"{KEY}retryPausePeriodDuration": "1s"}
 """Annotation: the operator does not pause before a retry."""
@@ -121,12 +122,13 @@ def test_each_replica_of_a_job_reads_its_id_and_rank_0_is_found(queues: KueueQue
 
 
 def test_when_a_replica_fails_all_last_lines_are_kept(queues: KueueQueues, jobs: AppWrappers) -> None:
-    script = "echo line of $HOSTNAME; case $HOSTNAME in *-trainer-1-3) sleep 5; exit 3;; esac; sleep 600"
+    script = "echo line of $HOSTNAME; case $HOSTNAME in *-trainer-1-3) sleep 20; exit 3;; esac; sleep 600"
     name = jobs.submit(small(script, num_replicas=9), local_queue=real_queue(queues))
     status = seen(queues, name, JobState.FAILED)
     assert (status.reason, status.exit_code) == (Reason.EXIT_CODE, 3)
     assert f"exited with code 3 (1 of 9 replicas; pod {name}-trainer-1-3-" in status.message
-    assert "line of" in status.diagnoses[0].detail
+    # A slow node may not answer with the log at first.
+    eventually(lambda: "line of" in queues.status(name).diagnoses[0].detail)
     assert [one.state for one in status.replicas] == [
         JobState.FAILED if one.id == 4 else JobState.RUNNING for one in status.replicas
     ]

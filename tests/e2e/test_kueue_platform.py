@@ -87,7 +87,7 @@ def test_the_lines_of_the_page_make_a_queue_and_run_a_job_in_it(
     doctor, launch, _ = commands("docs/kueue.md", "first", run)
     # Its other findings are of this machine.
     assert f"{team} admits jobs into ClusterQueue '{team}': 64 of 64 cpu free" in shell(
-        [f"{doctor} || true"], tmp_path, env
+        [f"{doctor} --timeout 120 || true"], tmp_path, env
     )
     found = HANDLE.search(shell([launch], tmp_path, env))
     assert found

@@ -48,14 +48,16 @@ def reads(queues: KueueQueues, name: str, claim: Callable[[JobStatus], bool]) ->
 
 def waits(queues: KueueQueues, name: str, reason: Reason, words: str) -> JobStatus:
     """Wait until a job waits for a reason, in these words."""
-    found = reads(queues, name, lambda seen: (seen.state, seen.reason) == (JobState.PENDING, reason))
-    assert words in found.message
+    wanted = (JobState.PENDING, reason)
+    found = reads(queues, name, lambda seen: (seen.state, seen.reason) == wanted and words in seen.message)
     assert found.diagnoses[0].resolution
     return found
 
 
-def runs(queues: KueueQueues, name: str) -> JobStatus:
-    return reads(queues, name, lambda seen: (seen.state, seen.reason) == (JobState.RUNNING, Reason.RUNNING))
+def runs(queues: KueueQueues, name: str, words: str = "running") -> JobStatus:
+    """Wait until a job runs, as these words say."""
+    wanted = (JobState.RUNNING, Reason.RUNNING)
+    return reads(queues, name, lambda seen: (seen.state, seen.reason) == wanted and words in seen.message)
 
 
 def test_a_quota_that_is_taken_is_told_from_one_that_will_never_do(queues: KueueQueues, jobs: AppWrappers) -> None:
@@ -94,6 +96,8 @@ def test_a_queue_that_is_missing_closed_or_of_others_is_named(queues: KueueQueue
     ):  # fmt: skip
         queue = queues.make(name, QUOTA)
         queues.patch(kind, queue, {"spec": change})
+        if name != "private":
+            queues.wait_until_active(queue, "False", kind)
         waits(queues, jobs.submit(gpus(1), local_queue=queue), Reason.QUEUE_CLOSED, words)
 
 
@@ -130,11 +134,11 @@ def test_a_preempted_job_names_the_other_and_runs_again(queues: KueueQueues, job
     runs(queues, low)
     high = jobs.submit(gpus(3), local_queue=queue, labels={label: "high"})
     runs(queues, high)
-    found = waits(queues, low, Reason.PREEMPTED, f"to make room for AppWrapper {queues.namespace}/{high}")
-    assert [one.reason for one in found.diagnoses] == [Reason.PREEMPTED, Reason.OVER_QUOTA]
+    waits(queues, low, Reason.PREEMPTED, f"to make room for AppWrapper {queues.namespace}/{high}")
+    # Kueue says the second once it has tried to admit it again.
+    reads(queues, low, lambda seen: [one.reason for one in seen.diagnoses] == [Reason.PREEMPTED, Reason.OVER_QUOTA])
     jobs.delete(high)
-    again = runs(queues, low)
-    assert "running; evicted by Kueue once (Preempted 1), admitted again at 20" in again.message
+    runs(queues, low, "running; evicted by Kueue once (Preempted 1), admitted again at 20")
 
 
 def test_a_drained_queue_and_a_deactivated_workload_hold_a_job_until_they_are_opened(
@@ -146,7 +150,7 @@ def test_a_drained_queue_and_a_deactivated_workload_hold_a_job_until_they_are_op
     queues.patch(LOCAL_QUEUE, queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
     waits(queues, name, Reason.QUEUE_CLOSED, "its LocalQueue was stopped")
     queues.patch(LOCAL_QUEUE, queue, {"spec": {"stopPolicy": "None"}})
-    assert "evicted by Kueue once (LocalQueueStopped 1)" in runs(queues, name).message
+    runs(queues, name, "evicted by Kueue once (LocalQueueStopped 1)")
     workload = queues.workload(name)["metadata"]["name"]
     queues.patch(WORKLOAD, workload, {"spec": {"active": False}})
     held = waits(queues, name, Reason.SUSPENDED, "its Workload is deactivated in Kueue")
@@ -155,4 +159,4 @@ def test_a_drained_queue_and_a_deactivated_workload_hold_a_job_until_they_are_op
     jobs.patch(name, {"suspend": False})
     waits(queues, name, Reason.SUSPENDED, "its Workload is deactivated in Kueue")
     queues.patch(WORKLOAD, workload, {"spec": {"active": True}})
-    assert "evicted by Kueue 2 times" in runs(queues, name).message
+    runs(queues, name, "evicted by Kueue 2 times")

@@ -164,9 +164,9 @@ def test_a_pod_that_a_retry_replaced_is_followed_on(look: KubernetesCluster, nam
     reader = Reader(look, LogQuery(namespace=namespace, pod="p", follow=True), ended=over.is_set)
     eventually(lambda: reader.lines, 180)
     assert look.delete(kinds.POD, namespace, "p")
-    eventually(lambda: look.get(kinds.POD, namespace, "p") is None, 120)
+    eventually(lambda: look.get(kinds.POD, namespace, "p") is None)
     create(look, namespace, pod(image, {"main": "echo second attempt"}))
-    eventually(lambda: phase(look, namespace) == "Succeeded", 120)
+    eventually(lambda: phase(look, namespace) == "Succeeded")
     over.set()
     assert texts(reader.finish()) == ["first attempt", "second attempt"]
 

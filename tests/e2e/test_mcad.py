@@ -52,7 +52,7 @@ def test_a_gang_that_does_not_fit_stays_out_whole_until_there_is_room(mcad: AppW
     held = mcad.wait(name, lambda status: status.reason is Reason.UNSCHEDULABLE)
     assert held.state is JobState.PENDING
     # MCAD creates the pods one after the other, and the first ones are rejected before the last one is there.
-    eventually(lambda: len(mcad.pods(name)) == nodes + 1, timeout_s=120)
+    eventually(lambda: len(mcad.pods(name)) == nodes + 1)
     assert [pod["spec"].get("nodeName") for pod in mcad.pods(name)] == [None] * (nodes + 1)
     extra = node("fake-extra", tainted=True)
     # Pods of other tests tolerate the taint of the other fake nodes only: this node goes away with what is on it.

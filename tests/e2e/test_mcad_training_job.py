@@ -75,12 +75,12 @@ def test_two_roles_with_a_long_name_succeed_keep_one_uid_and_leave_nothing(
 
 
 def test_up_waits_for_the_end_and_names_the_exit_code(mcad: McadProject) -> None:
-    mcad.job("exit 3", role={"num_replicas": 2}, wait_for="completed", timeout_s=60)
+    mcad.job("exit 3", role={"num_replicas": 2}, wait_for="completed", timeout_s=240)
     assert "exited with code 3" in mcad.project.run("up", "--yes", "--skip-preview", fails=True)
     observed = mcad.project.output("train")["observed"]
     assert (observed["state"], observed["reason"]) == ("FAILED", "ExitCode")
     assert [replica["exit_code"] for replica in observed["roles"][0]["replicas"]] == [3, 3]
-    mcad.job("exit 0", wait_for="completed", timeout_s=60)
+    mcad.job("exit 0", wait_for="completed", timeout_s=240)
     mcad.project.up()
     assert mcad.project.output("train")["observed"]["state"] == "SUCCEEDED"
 
@@ -89,7 +89,7 @@ def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
     mcad: McadProject, look: KubernetesCluster
 ) -> None:
     project = mcad.project
-    mcad.job(wait_for="running", timeout_s=60)
+    mcad.job(wait_for="running", timeout_s=240)
     project.up()
     first = project.output("train")
     assert first["observed"]["state"] == "RUNNING"
@@ -99,7 +99,7 @@ def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
     assert (found["metadata"]["uid"], found["spec"]["priority"]) == (first["uid"], 5)
     mcad.job("sleep 700")
     assert "roles[trainer].args would relaunch run" in project.preview(fails=True)
-    mcad.job("sleep 700", on_running_change="replace", wait_for="running", timeout_s=60)
+    mcad.job("sleep 700", on_running_change="replace", wait_for="running", timeout_s=240)
     project.up()
     second = project.output("train")
     assert second["uid"] != first["uid"]
@@ -112,7 +112,7 @@ def test_a_cancelled_job_is_cancelled_on_every_surface_and_is_not_launched_again
     if "mcad" not in cluster.settings.features:
         pytest.skip("this cluster has no MCAD")
     project = make_project(program=MCAD_PROGRAM)
-    McadProject(project, "app:1").job(role=FAKE, wait_for="running", timeout_s=60)
+    McadProject(project, "app:1").job(role=FAKE, wait_for="running", timeout_s=240)
     project.up()
     first = project.output("train")
     assert "asked to stop" in command(project, "cancel", f"{project.folder.name}/dev")
@@ -137,11 +137,11 @@ def test_a_job_waits_behind_another_and_an_impossible_one_says_so(mcad: McadProj
     mcad.project.up()
     mcad.jobs({"first": wide, "second": wide})
     # MCAD may hold it back too, while pods of other tests are on the nodes.
-    behind = mcad.until(lambda seen: seen["reason"] == "Unschedulable", "second", timeout_s=120)
+    behind = mcad.until(lambda seen: seen["reason"] == "Unschedulable", "second", timeout_s=240)
     assert behind["state"] == "PENDING"
     assert "Insufficient" in behind["message"]
     mcad.jobs({"second": wide})
-    mcad.until(is_state("RUNNING"), "second", timeout_s=120)
+    mcad.until(is_state("RUNNING"), "second", timeout_s=240)
     mcad.jobs({"huge": {"roles": [shell("true", resource={"cpu": 100_000})]}})
     mcad.until(lambda seen: seen["reason"] == "NeverSchedulable", "huge")
 

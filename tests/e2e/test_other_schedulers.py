@@ -51,7 +51,7 @@ def test_an_edit_runs_without_a_daemon(
         assert pod["spec"]["containers"][0]["image"] == pushed[-1]
         assert text in _core(kubeconfig).read_namespaced_pod_log(pod["metadata"]["name"], namespace)
         # TorchX's class reads the state of the job.
-        eventually(lambda handle=handle[0]: "SUCCEEDED" in cli.torchx("status", handle).text, timeout_s=120)
+        eventually(lambda handle=handle[0]: "SUCCEEDED" in cli.torchx("status", handle).text)
     assert len(set(pushed)) == 2
 
 

@@ -221,12 +221,12 @@ def test_a_look_at_a_healthy_gang_of_pods_takes_two_requests_and_pods_that_are_d
         assert costs(world, scheduler, app_id, "pods") == {"describe": 2, "look": 2, "fleet": 2}
         first, last = (str(pod["metadata"]["name"]) for pod in look.list(POD, world.namespace))
         look.delete(POD, world.namespace, first)
-        eventually(lambda: look.get(POD, world.namespace, first) is None, timeout_s=120)
+        eventually(lambda: look.get(POD, world.namespace, first) is None)
         left = scheduler.describe(app_id)
         # The gang needs both, and nothing makes the pod again.
         assert (str(left.state), "1 of 2 pods were deleted" in left.msg) == ("FAILED", True)
         look.delete(POD, world.namespace, last)
-        eventually(lambda: look.get(POD, world.namespace, last) is None, timeout_s=120)
+        eventually(lambda: look.get(POD, world.namespace, last) is None)
         assert state_of(scheduler, app_id) == "FAILED"
     finally:
         scheduler.delete(app_id)

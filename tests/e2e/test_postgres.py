@@ -116,7 +116,7 @@ def test_torchx_works_on_postgresql_and_a_controller_shows_what_it_cannot_write(
         exported = json.loads(report.run("stack", "output", "--json"))
         assert (exported["state"], exported["gpus"]) == ("RUNNING", 0)
         cli.torchx("cancel", handle)
-        eventually(lambda: listed() == [], 120)
+        eventually(lambda: listed() == [])
         report.up()
         assert report.run("stack", "output", "state").strip() == "CANCELLED"
     finally:

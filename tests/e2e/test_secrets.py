@@ -396,7 +396,7 @@ def test_a_run_whose_state_has_secret_texts_in_its_spec_is_kept(
     assert SIGNATURE in json.dumps(launched["train"])
     assert not any(map(is_secret, launched.values()))
     uids = [project.output(f"{name}_uid") for name in ("train", "gang", "wrapped")]
-    eventually(lambda: phase_of(job_of(look, project)) == "Running", timeout_s=120)
+    eventually(lambda: phase_of(job_of(look, project)) == "Running")
     del project.env["LEAF_BY_LEAF"]
     for words in (["preview", "--diff"], ["up", "--yes", "--skip-preview"], ["up", "--yes", "--refresh", "--diff"]):
         said.append(project.run(*words))

@@ -54,7 +54,7 @@ def test_an_app_file_runs_to_its_end_and_is_read_back(stack: StackProject, look:
     def phase() -> Any:
         return ((look.get(VOLCANO_JOB, stack.namespace, name) or {}).get("status") or {}).get("state", {}).get("phase")
 
-    eventually(lambda: phase() == "Completed", timeout_s=120)
+    eventually(lambda: phase() == "Completed")
     stack.run("refresh", "--yes", "--skip-preview", "--run-program")
     seen = stack.output("torchx")
     assert seen["declared"] == first["declared"]

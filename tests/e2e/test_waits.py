@@ -120,10 +120,10 @@ def test_a_wait_for_a_job_whose_queue_is_gone_ends_with_its_pods(
         "spec": {"weight": 1},
     }
     look.create(VOLCANO_QUEUE, None, made)
-    eventually(lambda: (look.get(VOLCANO_QUEUE, None, queue) or {}).get("status", {}).get("state") == "Open", 60)
+    eventually(lambda: (look.get(VOLCANO_QUEUE, None, queue) or {}).get("status", {}).get("state") == "Open")
     role = {"entrypoint": "sleep", "args": ["20"]}
     handle = run(runner, namespace, cluster.images["busybox"], queue=queue, role=role)
-    eventually(lambda: str(runner.status(handle).state) == "RUNNING", 120)  # type: ignore[union-attr]
+    eventually(lambda: str(runner.status(handle).state) == "RUNNING")  # type: ignore[union-attr]
     look.delete(VOLCANO_QUEUE, None, queue)
     found = runner.wait(handle, wait_interval=1)
     assert found is not None

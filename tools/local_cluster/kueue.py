@@ -94,7 +94,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "waitForPodsReady": {
             "timeout": f"{settings.pods_ready_s}s",
             "recoveryTimeout": "0s",
-            "requeuingStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 10},
+            "requeuingStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 30},
         },
         "integrations": {"frameworks": [*FRAMEWORKS]},
     }

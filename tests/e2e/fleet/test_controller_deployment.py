@@ -196,7 +196,7 @@ def test_two_pods_serve_and_one_writes_through_a_kill_and_a_rollout(
     # Both serve, only with the token, and one of them writes.
     for app in (first, second):
         apps.reaches(app, "RUNNING", 120)
-    for pod in eventually(lambda: found if len(found := pods.ready()) == 2 else None, 120):
+    for pod in eventually(lambda: found if len(found := pods.ready()) == 2 else None):
         # Each follows the cluster by itself, and only one writes.
         eventually(lambda pod=pod: [app["state"] for app in pods.apps(pod)["apps"]] == ["RUNNING"] * 2)
         assert pods.apps(pod)["problems"] == []
@@ -224,7 +224,7 @@ def test_two_pods_serve_and_one_writes_through_a_kill_and_a_rollout(
     with served(pods) as gaps:
         apps.end(second)
         example.up()
-        eventually(lambda: not old & names(pods.all()), 120)
+        eventually(lambda: not old & names(pods.all()))
     assert not gaps
     for pod in pods.ready():
         assert pods.ask(pod, "/api/v1/apps", Authorization=f"Bearer {pods.token}", Host=HOST)[0] == 200

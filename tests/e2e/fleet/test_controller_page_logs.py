@@ -230,7 +230,7 @@ def test_logs_are_followed_and_outlive_their_pods(
         lines = [line for line in got if not line.startswith("# torchx-pulumi: ")]
         assert numbers(lines) == [*range(1, len(numbers(lines)) + 1)]
         assert lines[-1] == "end"
-        eventually(lambda: api.json(f"apps/{app}/runs")["runs"][0]["archived"], 120)
+        eventually(lambda: api.json(f"apps/{app}/runs")["runs"][0]["archived"])
         # Until the pod is gone, its log is read from it.
         archive = "read from the archive"
         archived = eventually(lambda: found if archive in (found := api.log_if_any(app) or [""])[0] else None)
@@ -241,7 +241,7 @@ def test_logs_are_followed_and_outlive_their_pods(
         assert followed == archived[1:]
 
         eventually(lambda: attempts(api, failing).get(1, {}).get("archived"), 180)
-        second = eventually(lambda: attempts(api, failing).get(2), 120)
+        second = eventually(lambda: attempts(api, failing).get(2))
         assert {name: attempts(api, failing)[1][name] for name in ("exit_code", "complete", "running")} == {
             "exit_code": 3,
             "complete": True,
@@ -255,7 +255,7 @@ def test_logs_are_followed_and_outlive_their_pods(
         assert history["notes"] == []
         (present,) = history["runs"]
         assert api.log(failing, attempt=1, run=present["uid"])[-1] == "line 300"
-        eventually(lambda: "Started" in {item["reason"] for item in api.json(f"apps/{failing}/events")["events"]}, 120)
+        eventually(lambda: "Started" in {item["reason"] for item in api.json(f"apps/{failing}/events")["events"]})
         # A reader that waits does not hold up the end of the controller, whose time `controller` looks at.
         waits = Follower(api.open(f"apps/{failing}/logs", role="main", replica=0, follow="true", tail=0))
         eventually(lambda: waits.lines)

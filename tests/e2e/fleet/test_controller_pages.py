@@ -121,7 +121,7 @@ def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxC
 def running(cli: TorchxCli, *words: str) -> Iterator[tuple[ControllerProcess, Site]]:
     controller = ControllerProcess(cli.env, cli.folder, "--listen", "0", *words)
     try:
-        eventually(lambda: controller.lines("the page: "), timeout_s=60)
+        eventually(lambda: controller.lines("the page: "))
         yield controller, Site(controller.lines("the page: ")[0].removeprefix("the page: "))
     finally:
         controller.close()
@@ -137,7 +137,7 @@ def test_a_job_is_followed_by_pages_and_a_stop_ends_them(
     if not cluster.images:
         pytest.skip("the local cluster has no real node: no container can write a log")
     with running(cli, "--namespace", namespace) as (controller, site):
-        eventually(lambda: site.ask("/readyz", {})[0] == 200, timeout_s=120)
+        eventually(lambda: site.ask("/readyz", {})[0] == 200)
         check_refusals(site)
         check_port_in_use(cli, site)
         stream = Stream(site)
@@ -156,7 +156,7 @@ def test_a_job_is_followed_by_pages_and_a_stop_ends_them(
         lines, follower = Lines(site.open(f"{log}&follow=true")), memory(controller)
         # Clients that do not read: what they could hold is 20 times 8 MB.
         silent = [site.open(f"{log}&follow=true") for _ in range(20)]
-        eventually(lambda: "line 3" in lines.read, timeout_s=120)
+        eventually(lambda: "line 3" in lines.read)
         held_mb = memory(controller) - follower
         for client in silent:
             client.close()
@@ -168,9 +168,9 @@ def test_a_job_is_followed_by_pages_and_a_stop_ends_them(
         check_document(site, path, stream)
         tell(script)
         ended_at = when(lambda: phase(look, namespace, job) == "Completed")
-        eventually(lambda: (app_id, "SUCCEEDED") in stream.states, timeout_s=60)
+        eventually(lambda: (app_id, "SUCCEEDED") in stream.states)
         delay_s = stream.states[(app_id, "SUCCEEDED")] - ended_at
-        eventually(lines.ended, timeout_s=120)
+        eventually(lines.ended)
         numbers = [int(line.removeprefix("line ")) for line in lines.read if line.startswith("line ")]
         assert numbers == [*range(1, len(numbers) + 1)]
         stop_s = controller.stop()
@@ -285,5 +285,5 @@ def phase(look: KubernetesCluster, namespace: str, job: str) -> str:
 
 def when(claim: Callable[[], bool]) -> float:
     """Return the time at which a claim held for the first time."""
-    eventually(claim, timeout_s=120)
+    eventually(claim)
     return time.time()

@@ -88,7 +88,7 @@ def test_the_stack_of_a_program(make_project: Any, namespace: str, look: Kuberne
     project.job()
     with controller(project.env, project.folder, "--program-stacks", "--namespace", namespace) as said:
         project.up()
-        eventually(lambda: project.output("state") == "RUNNING", timeout_s=120)
+        eventually(lambda: project.output("state") == "RUNNING")
         assert project.output("torchx")["observed"]["state"] == "RUNNING"
         project.run(*NO_CHANGE)
         # Their ends are the test's to say: a job that ends by itself may do so before the stack is made.
@@ -96,7 +96,7 @@ def test_the_stack_of_a_program(make_project: Any, namespace: str, look: Kuberne
         for pod in look.list(POD, namespace, {"volcano.sh/job-name": project.output("job_name")}):
             path = f"{POD_PATH.format(namespace)}/{pod['metadata']['name']}"
             server.ask("PATCH", path, finite(), kind="merge-patch+json")
-        eventually(lambda: project.output("state") == "SUCCEEDED", timeout_s=120)
+        eventually(lambda: project.output("state") == "SUCCEEDED")
         project.run(*NO_CHANGE)
         look.delete(VOLCANO_JOB, namespace, project.output("job_name"))
         time.sleep(2)
@@ -116,11 +116,11 @@ def test_the_stack_of_an_app_that_a_program_took_over(cli: TorchxCli, e2e_env: d
             "mine.py:sleeper", "--run_for", "1000s",
         ).handle  # fmt: skip
         project: Taken = take_over(cli, e2e_env, handle)
-        eventually(lambda: project.output("state") == "RUNNING", timeout_s=120)
+        eventually(lambda: project.output("state") == "RUNNING")
         project.up()
         project.run(*NO_CHANGE)
         cli.ours("cancel", handle)
-        eventually(lambda: project.output("state") == "CANCELLED", timeout_s=120)
+        eventually(lambda: project.output("state") == "CANCELLED")
         project.run(*NO_CHANGE)
         cli.ours("delete", handle)
 

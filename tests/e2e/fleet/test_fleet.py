@@ -71,7 +71,7 @@ def test_a_fleet_is_read_from_state_alone_and_brought_up_to_date_from_the_cluste
     def phase() -> Any:
         return ((look.get(VOLCANO_JOB, stack.namespace, name) or {}).get("status") or {}).get("state", {}).get("phase")
 
-    eventually(lambda: phase() == "Failed", timeout_s=120)
+    eventually(lambda: phase() == "Failed")
     assert fleet()["apps"][0]["state"] == row["state"]
 
     def live_rows() -> list[dict[str, Any]]:

@@ -112,7 +112,7 @@ def test_logs_are_read_after_their_pods(
             follower.kill()
         eventually(lambda: not any(map(pods_of, (cancelled, deleted))), timeout_s=180)
         both = [(cancelled, "sh/0"), (deleted,)]
-        eventually(lambda: all(is_whole(cli.ours("log", *words, code=None)) for words in both), timeout_s=60)
+        eventually(lambda: all(is_whole(cli.ours("log", *words, code=None)) for words in both))
     assert "not archived" not in said.read_text()
 
     # Followed while the pod went: each line once, from wherever it was read.

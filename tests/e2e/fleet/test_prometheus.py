@@ -113,7 +113,7 @@ class Prometheus:
             return found == whole
 
         with contextlib.suppress(AssertionError):
-            eventually(is_so, 120)
+            eventually(is_so)
         assert found == whole
 
     def evaluated_rules(self) -> list[dict[str, Any]] | None:
@@ -237,7 +237,7 @@ def test_prometheus_has_an_answer_to_every_query_and_each_app_once(
 
     # A rate needs two samples.
     with contextlib.suppress(AssertionError):
-        eventually(lambda: not unanswered(), 60)
+        eventually(lambda: not unanswered())
     assert unanswered() == []
     now = prometheus.value("vector(time())") or 0.0
     for kind, expression in queries():
@@ -253,7 +253,7 @@ def test_prometheus_has_an_answer_to_every_query_and_each_app_once(
     (writer,) = (each["metric"]["instance"] for each in prometheus.query("torchx_controller_leader == 1"))
     (other,) = replicas.controllers.keys() - {writer}
     replicas.controllers[writer].stop()
-    eventually(lambda: prometheus.value(f'torchx_controller_leader{{instance="{other}"}}') == 1, 60)
+    eventually(lambda: prometheus.value(f'torchx_controller_leader{{instance="{other}"}}') == 1)
     # It has seen the same runs, and each app is there once again.
     after = {
         "count(torchx_app_info)": 3,

@@ -162,7 +162,7 @@ def test_runs_that_have_ended_are_pruned_and_nothing_else(
     subprocess.run(words, env=env, cwd=cli.folder, check=True, capture_output=True)
     again = look.get(VOLCANO_JOB, namespace, names["relaunched"]) or {}
     look.delete(VOLCANO_JOB, namespace, names["relaunched"])
-    eventually(lambda: names["relaunched"] not in jobs(), timeout_s=120)
+    eventually(lambda: names["relaunched"] not in jobs())
     kept = {key: again["metadata"].get(key) for key in ("name", "labels", "annotations")}
     look.create(VOLCANO_JOB, namespace, {**again, "metadata": kept, "status": {}})
 

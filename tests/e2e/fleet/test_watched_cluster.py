@@ -74,7 +74,7 @@ def test_a_run_is_followed_to_its_end_without_requests(
             assert {group["metadata"]["labels"][labels.LAUNCH] for group in groups} == {launch}
         look.delete(variant.job_object, namespace, name)
         eventually(lambda: watched.get(variant.job_object, namespace, name) is None)
-        eventually(lambda: not watched.list(POD, namespace, own), 120)
+        eventually(lambda: not watched.list(POD, namespace, own))
     finally:
         watched.stop()
         look.delete(variant.job_object, namespace, name)
