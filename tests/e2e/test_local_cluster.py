@@ -163,7 +163,7 @@ def test_a_file_added_to_an_image_is_in_the_container(real: Cluster) -> None:
     digest = add_layer(real.images["busybox"], {"/app/greeting.txt": b"hello from a layer\n"}, new)
     assert add_layer(real.images["busybox"], {"/app/greeting.txt": b"hello from a layer\n"}, new) == digest
     api = real.api
-    api.create(JOBS, job("layer", "cat /app/greeting.txt", new))
+    api.create(JOBS, job("layer", "cat /app/greeting.txt; sleep 2", new))
     wait_for_phase(api, "layer", "Completed")
     assert logs(api, "layer-worker-0-0") == "hello from a layer\n"
     api.request("DELETE", f"{JOBS}/layer")
@@ -212,10 +212,14 @@ def test_up_again_changes_nothing_and_says_so(one: Cluster, state: Path) -> None
 
 
 def test_status_tells_what_other_tools_need(one: Cluster, state: Path) -> None:
-    done = cli("status", "--name", "one", "--json", state=state)
-    found = json.loads(done.stdout)
-    assert done.returncode == 0
-    assert found["state"] == "running"
+    def is_running() -> bool:
+        done = cli("status", "--name", "one", "--json", state=state)
+        found.update(json.loads(done.stdout))
+        return done.returncode == 0 and found["state"] == "running"
+
+    found: dict[str, Any] = {}
+    # A component has 3 s for its answer.
+    wait_for(is_running)
     assert found["kubeconfig"] == str(one.kubeconfig)
     assert found["registry"] == one.registry
     assert found["images"] == one.images

@@ -128,7 +128,7 @@ def test_containers_that_end_at_once_and_restart_many_times_lose_no_line(
     names = [f"c{number}" for number in range(5)]
     script = (
         # Of a container that ran twice between two looks, a node has the second run only; its status comes late.
-        "n=$(cat /kept/NAME 2>/dev/null || echo 0); echo $((n + 1)) >/kept/NAME; [ $n = 0 ] && sleep 8; "
+        "n=$(cat /kept/NAME 2>/dev/null || echo 0); echo $((n + 1)) >/kept/NAME; [ $n = 0 ] && sleep 20; "
         f"for i in 0 1 2 3 4; do echo run $n line $i; done; printf 'run %s last' $n; [ $n = {RESTARTS} ]"
     )
     query = LogQuery(

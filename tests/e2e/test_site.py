@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.fleet.axe import violations
-from tests.e2e.fleet.test_fleet_page import LOAD_MS, browser
+from tests.e2e.fleet.test_fleet_page import LOAD_MS, browser, go
 from tools.site import API, ROOT
 
 __all__ = ["browser"]
@@ -109,7 +109,7 @@ def test_five_pages_in_a_browser(browser: Browser, address: str, width: int, sch
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     for place, heading in OPENED.items():
-        page.goto(address + place, wait_until="networkidle")
+        go(page, address + place, wait_until="networkidle")
         expect(page.get_by_role("heading", level=1)).to_contain_text(heading, timeout=LOAD_MS)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
         assert [one for one in violations(page) if one["impact"] in ("serious", "critical")] == [], place
@@ -121,7 +121,7 @@ def test_five_pages_in_a_browser(browser: Browser, address: str, width: int, sch
 def test_the_search_finds_an_option(browser: Browser, address: str) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 844})
     page.set_default_timeout(LOAD_MS)
-    page.goto(address)
+    go(page, address)
     page.get_by_role("button", name="Search").first.click()
     page.get_by_role("combobox").fill("requeuing_max_time_s")
     # The navigation has the first of these words, the search the second.

@@ -169,7 +169,9 @@ def refused(stack: StackProject, look: KubernetesCluster, message: str) -> None:
     assert {kind for kind in kinds if not kind.startswith("pulumi:providers:")} <= {"pulumi:pulumi:Stack"}, kinds
 
 
-@pytest.mark.parametrize(("scheduler", "kind"), [("volcano", VOLCANO_JOB), ("mcad", APP_WRAPPER)])
+@pytest.mark.parametrize(
+    ("scheduler", "kind"), [("volcano", VOLCANO_JOB), pytest.param("mcad", APP_WRAPPER, marks=pytest.mark.mcad)]
+)
 def test_the_environment_of_another_shell_launches_nothing_again(
     stack: StackProject, look: KubernetesCluster, scheduler: str, kind: Kind
 ) -> None:

@@ -6,16 +6,18 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from torchx_pulumi.doctor.examining import check_edits
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE
+from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.finding import DoctorScope
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
+from tests.e2e.fleet.controller_world import tell
 from tests.e2e.project import FAKE_NODE, PROGRAM, Project, changes, eventually
 
 pytestmark = pytest.mark.e2e
@@ -38,10 +40,11 @@ def owners_of_pods(look: KubernetesCluster, namespace: str) -> Iterator[list[set
     over = threading.Event()
 
     def sample() -> None:
-        while not over.is_set():
-            names = {pod["metadata"].get("labels", {}).get(JOB_NAME, "") for pod in look.list(POD, namespace)}
-            samples.append(names)
-            time.sleep(0.05)
+        while not over.wait(0.05):
+            # An API server that had no time for an answer says nothing.
+            with suppress(ClusterError):
+                pods = look.list(POD, namespace)
+                samples.append({pod["metadata"].get("labels", {}).get(JOB_NAME, "") for pod in pods})
 
     thread = threading.Thread(target=sample)
     thread.start()
@@ -355,18 +358,26 @@ def test_a_job_whose_trainers_fail_after_their_data_was_there_has_failed(
     project: Project, look: KubernetesCluster, image: str
 ) -> None:
     roles = shell_roles(image, data="sleep 6", trainer="exit 3")
-    # Until then the data is not there.
-    init = {"name": "download", "image": image, "command": ["sleep", "15"]}
+    # Until the test says so the data is not there.
+    download = f"trap 'exit 0' USR1; sleep 900 & wait; : {project.namespace}"
+    init = {"name": "download", "image": image, "command": ["sh", "-c", download]}
     roles[0]["pod_overlay"] = {"spec": {"initContainers": [init]}}
     project.job(roles=roles, start_after={"trainer": ["data"]})
     assert "start_after gives up the gang for trainer" in project.up()
     selector = {JOB_NAME: project.output("job_name")}
-    eventually(lambda: look.list(POD, project.namespace, selector))
+    (pod,) = eventually(lambda: look.list(POD, project.namespace, selector))
+
+    def download_of(name: str) -> Any:
+        status = (look.get(POD, project.namespace, name) or {}).get("status") or {}
+        return next((one["state"] for one in status.get("initContainerStatuses") or ()), {})
+
+    eventually(lambda: "running" in download_of(pod["metadata"]["name"]))
     project.up()
     assert replicas_of(project, "trainer") == [("PENDING", "WaitingForRole")] * 2
     assert [
         pod["metadata"]["labels"]["volcano.sh/task-spec"] for pod in look.list(POD, project.namespace, selector)
     ] == ["data-0"]
+    tell(download)
     observed = ended(project, look)
     # Volcano counts the pods that have succeeded, and asks for one.
     assert (observed["state"], observed["reason"], observed["phase"]) == ("FAILED", "ExitCode", "Completed")

@@ -25,7 +25,7 @@ import pytest
 
 from tests.e2e.fleet.controller_process import StackWatch, stored_logs
 from tests.e2e.fleet.controller_world import World
-from tests.e2e.project import eventually
+from tests.e2e.project import STOP_S, eventually
 from tests.loopback import LoopbackProxy
 from tests.s3_server import S3Backend
 
@@ -135,7 +135,7 @@ def test_a_cluster_that_goes_away_a_clock_that_jumps_a_deleted_stack_and_a_stop(
         assert len(controller.lines("watching stopped")) == len(controller.lines("watching goes on")) == 1, (
             controller.said()
         )
-        assert controller.stop() < 5.0
+        assert controller.stop() < STOP_S
         assert "Traceback" not in controller.said()
         assert not list(world.backend.glob(f".pulumi/stacks/torchx/*{deleted.partition(':')[2]}*.json"))
         assert not list((world.backend / ".pulumi/locks").rglob("*.json"))
@@ -163,7 +163,7 @@ def test_a_backend_that_cannot_be_written_gets_all_when_it_can(world: World, tmp
         # Of the backend it is said once. An attempt that began before the folder could be written says it of its app.
         assert len(controller.lines("backend file://", "not written yet")) == 1, controller.said()
         eventually(lambda: controller.lines(str(view), "can be written again"))
-        assert controller.stop() < 5.0
+        assert controller.stop() < STOP_S
     finally:
         subprocess.run(["umount", "--lazy", view], check=True)
 
@@ -273,7 +273,7 @@ def test_stacks_and_logs_on_s3(world: World, s3_backend: S3Backend, monkeypatch:
             lambda: [log for log in stored_logs(s3_backend.bucket / "logs") if log.record["complete"]], 120
         )
         assert log.lines == [f"line {number}" for number in range(1, 301)]
-        assert controller.stop() < 5.0
+        assert controller.stop() < STOP_S
         said = controller.said()
         assert s3_backend.env["AWS_SECRET_ACCESS_KEY"] not in said
     finally:

@@ -22,10 +22,10 @@ COMPONENT = """
 from torchx import specs
 
 # A node keeps the log of one earlier run: each lasts for long enough that the one before it can be copied meanwhile.
-COUNT = "i=0; while [ $i -lt {0} ]; do i=$((i+1)); echo line $i; done; sleep 4; exit {1}"
+COUNT = "i=0; while [ $i -lt {0} ]; do i=$((i+1)); echo line $i; done; sleep 10; exit {1}"
 # Its grace time is 30 s. What it does first leaves time for its deletion to be noticed.
 ENDLESS = (
-    "trap 'sleep 3; j=0; while [ $j -lt 500 ]; do j=$((j+1)); i=$((i+1)); echo line $i; done; echo end; exit 0' TERM; "
+    "trap 'sleep 10; j=0; while [ $j -lt 500 ]; do j=$((j+1)); i=$((i+1)); echo line $i; done; echo end; exit 0' TERM; "
     "i=0; while true; do i=$((i+1)); echo line $i; sleep 0.05; done"
 )
 
@@ -62,6 +62,8 @@ class Logs:
         """Return the archived runs of an app with their lines, without times."""
         name = handle.rpartition(":")[2]
         keys = [key for key in newest_copies(self.archive.index()) if key.job.split("/")[1] == name]
+        # The whole copy takes the place of one that goes on.
+        keys = [key for key in keys if not key.partial]
         return [
             (run, [line.partition(" ")[2].rstrip("\n") for line in self.archive.lines(run.key)])
             for run in self.archive.read(keys)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Request, expect
 
-from tests.e2e.fleet.test_fleet_page import LOAD_MS, browser
+from tests.e2e.fleet.test_fleet_page import LOAD_MS, browser, go
 from tests.e2e.project import eventually
 from tests.fleet.web.site_server import app, served
 from tests.loopback import LoopbackServer
@@ -71,7 +71,7 @@ def test_another_origin_gets_nothing_though_the_browser_sends_the_cookie(browser
             expect.set_options(timeout=LOAD_MS)
             try:
                 page = context.new_page()
-                page.goto(f"{target}?token={server.token}")
+                go(page, f"{target}?token={server.token}")
                 expect(page.locator("#connection")).to_have_text("live")
                 asked: list[Request] = []
                 context.on("requestfailed", lambda request: asked.append(request))
@@ -84,7 +84,7 @@ def test_another_origin_gets_nothing_though_the_browser_sends_the_cookie(browser
                     answer = request.response()
                     return answer is None or answer.status == 403
 
-                page.goto(evil)
+                go(page, evil)
                 # Another port is the same site: browsers send the cookie to it, and from its pages.
                 assert f"torchx-pulumi-{server.port}=" in cookies[0]
                 assert all(map(is_refused, ("metrics", "api/v1/apps", "")))
@@ -95,7 +95,7 @@ def test_another_origin_gets_nothing_though_the_browser_sends_the_cookie(browser
                 page.wait_for_url(f"{target}login")
                 assert is_refused("login")
                 # A link leads to the page, as to any other.
-                page.goto(evil)
+                go(page, evil)
                 page.locator("#link").click()
                 expect(page.locator("#connection")).to_have_text("live")
             finally:

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 from torchx_pulumi.logs.waiting import LogStop
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi_fleet.tracker.live_fleet import live_id
 from torchx_pulumi_fleet.web.logs import NOTE, LogRequest
 
-from tests.e2e.fleet.test_fleet_page import browser, contrast, luminance
+from tests.e2e.fleet.test_fleet_page import NETWORK_CHANGED, browser, contrast, go, luminance
 from tests.e2e.project import eventually
 from tests.fleet.web.site_server import Served, app, served
 
@@ -33,7 +33,6 @@ WATCH = """
 window.violations = [];
 document.addEventListener('securitypolicyviolation', (event) => violations.push(event.violatedDirective));
 """
-NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 
 
 class View:
@@ -54,30 +53,17 @@ class View:
     def open(self, address: str = "") -> Page:
         """Log in, and open an address."""
         root = self.url.partition("?")[0]
-        self._go(self.url)
+        go(self.page, self.url)
         expect(self.page.locator("#connection")).to_have_text("live")
         if address:
             self.page.goto("about:blank")
-            self._go(f"{root}{address}")
+            go(self.page, f"{root}{address}")
             expect(self.page.locator("#connection")).to_have_text("live")
         return self.page
 
     def _said(self, message: ConsoleMessage) -> None:
-        # Chromium breaks off what it loads while pods of this machine come or go, which are networks to it.
         if message.type == "error" and NETWORK_CHANGED not in message.text:
             self.problems.append(message.text)
-
-    def _go(self, address: str) -> None:
-        """Open an address, again if Chromium breaks off, or still shows the page that says so."""
-        for _ in range(5):
-            try:
-                self.page.goto(address)
-            except Error as error:
-                if not any(words in str(error) for words in (NETWORK_CHANGED, "chrome-error://")):
-                    raise
-            else:
-                return
-        self.page.goto(address)
 
     def names(self) -> list[str]:
         return self.page.locator("#apps tbody tr:not([hidden]) td:first-child").all_text_contents()
@@ -179,7 +165,7 @@ def test_the_token_of_the_url_opens_the_page_and_does_not_stay_in_its_address(vi
     assert page.url == f"http://127.0.0.1:{view.server.port}/"
     assert view.names() == ["train default"]
     page.context.clear_cookies()
-    page.reload()
+    go(page, page.url)
     page.get_by_label("Token").fill(view.server.token)
     page.get_by_role("button", name="Log in").click()
     expect(page.locator("#connection")).to_have_text("live")
@@ -232,7 +218,7 @@ def test_the_page_shows_of_its_data_what_it_shows_of_the_stream(view: View) -> N
     assert view.names() == [f"{name} default" for name in ("young", "big", "evil", "queued", "broken")]
     # Without the stream, all that is shown is of the page's data.
     page.route("**/stream**", lambda route: route.abort())
-    page.reload()
+    go(page, page.url)
     assert page.evaluate(read) == made
     assert page.inner_html("#states") == states
 
@@ -245,7 +231,7 @@ def test_a_lost_connection_is_said_and_the_page_goes_on_where_it_was(browser: Br
         page = context.new_page()
         page.set_default_timeout(WAIT_MS)
         expect.set_options(timeout=WAIT_MS)
-        page.goto(f"http://127.0.0.1:{port}/")
+        go(page, f"http://127.0.0.1:{port}/")
         expect(page.locator("#connection")).to_have_text("live")
     expect(page.locator("body > .bar")).to_contain_text("Connection lost at")
     # Another process, whose versions are others.

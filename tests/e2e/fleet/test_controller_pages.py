@@ -21,7 +21,7 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.fleet.controller_process import ControllerProcess
 from tests.e2e.fleet.controller_world import tell
-from tests.e2e.project import eventually
+from tests.e2e.project import STOP_S, eventually
 from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = pytest.mark.e2e
@@ -45,9 +45,8 @@ SCRIPT = (
 
 STREAMS = 100
 """Pages that are open at the same time."""
-DELAY_S = 5.0
+DELAY_S = 20.0
 """Wanted of the time from a change in the cluster to the pages, on a machine that other tests use too."""
-STOP_S = 5.0
 
 
 class Site:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 from torchx_pulumi.cli.main import main
 
 from tests.fleet.tracker.states import checkpoint, output, write_stack
@@ -24,6 +24,9 @@ DIAGNOSIS = {
     "objects": [{"kind": "Pod", "namespace": "team", "name": "train-3-trainer-1"}],
 }
 
+
+NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
+"""Chromium breaks off what it loads while pods of this machine come or go, which are networks to it."""
 
 LOAD_MS = 120_000
 """Timeout of a browser action. A loaded machine may take long to start the browser."""
@@ -41,6 +44,19 @@ def started_browser() -> Iterator[Browser]:
         opened = playwright.chromium.launch(executable_path=program, args=arguments, timeout=LOAD_MS)
         yield opened
         opened.close()
+
+
+def go(page: Page, address: str, **options: Any) -> None:
+    """Open an address, again if Chromium breaks off, or still shows the page that says so."""
+    for _ in range(5):
+        try:
+            page.goto(address, **options)
+        except Error as error:
+            if not any(words in str(error) for words in (NETWORK_CHANGED, "chrome-error://")):
+                raise
+        else:
+            return
+    page.goto(address, **options)
 
 
 @pytest.fixture(scope="module")

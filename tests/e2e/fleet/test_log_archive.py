@@ -19,7 +19,7 @@ from tests.s3_server import S3Backend
 
 pytestmark = pytest.mark.e2e
 
-COUNTS = "trap 'sleep 3; echo bye; exit 0' TERM; i=0; while true; do i=$((i+1)); echo line $i; sleep 0.05; done"
+COUNTS = "trap 'sleep 10; echo bye; exit 0' TERM; i=0; while true; do i=$((i+1)); echo line $i; sleep 0.05; done"
 """Prints numbered lines, and a last word when it is stopped. The pause leaves time for its deletion to be noticed."""
 
 
@@ -113,7 +113,9 @@ def test_logs_are_read_after_their_pods(
         eventually(lambda: not any(map(pods_of, (cancelled, deleted))), timeout_s=180)
         both = [(cancelled, "sh/0"), (deleted,)]
         eventually(lambda: all(is_whole(cli.ours("log", *words, code=None)) for words in both))
-    assert "not archived" not in said.read_text()
+    # A node that is busy may not give a log at once.
+    lost = [line for line in said.read_text().splitlines() if "not archived" in line and "is tried again" not in line]
+    assert lost == []
 
     # Followed while the pod went: each line once, from wherever it was read.
     assert is_whole(Said(out=out, err=err, code=follower.returncode)), out[-500:] + err

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.fleet.page_fleet import QUEUES, fill, runs_of
 from tests.e2e.fleet.test_controller_page import WAIT_MS, View, viewed
-from tests.e2e.fleet.test_fleet_page import browser
+from tests.e2e.fleet.test_fleet_page import browser, go
 from tests.fleet.web.site_server import app, served
 
 __all__ = ["browser"]
@@ -118,7 +118,7 @@ def test_without_a_connection_a_panel_says_when_its_app_was_last_seen(browser: B
     page = browser.new_page()
     with served(auth=False) as server:
         address = fill(server.fleet)["embeddings-n5j1r"]
-        page.goto(f"http://127.0.0.1:{server.port}/{address}")
+        go(page, f"http://127.0.0.1:{server.port}/{address}")
         seen = page.locator("#panel dt", has_text="Last seen").locator("+ dd")
         expect(seen).to_have_text("live", use_inner_text=True, timeout=WAIT_MS)
     expect(seen).to_contain_text(" ago", use_inner_text=True, timeout=WAIT_MS)
