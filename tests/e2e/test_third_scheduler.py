@@ -87,7 +87,7 @@ def test_replicas_find_rank_0_and_their_logs_and_objects_are_managed(
 
 
 def test_a_failed_pod_and_a_missing_image_are_diagnosed(runner: Runner, namespace: str, busybox: str) -> None:
-    failing = runner.run(app_of(busybox, "echo last words; exit 3"), SCHEDULER, {"namespace": namespace})
+    failing = runner.run(app_of(busybox, "echo last words; sleep 2; exit 3"), SCHEDULER, {"namespace": namespace})
     missing = runner.run(app_of(f"{busybox}-missing", "true"), SCHEDULER, {"namespace": namespace})
     assert re.search(r"exited with code 3 \(pod \S+.*\): last words", wait_for(runner, failing, AppState.FAILED).msg)
     eventually(lambda: "cannot be pulled" in runner.status(missing).msg, timeout_s=240)

@@ -155,7 +155,7 @@ def test_a_failed_app_says_why_also_when_its_object_is_gone(
 ) -> None:
     run = cli.torchx(
         "run", "--workspace", "", "-s", scheduler, "-cfg", words(scheduler, namespace), "--wait",
-        "utils.sh", "--image", busybox, "sh", "-c", "echo last words; exit 3", code=None,
+        "utils.sh", "--image", busybox, "sh", "-c", "echo last words; sleep 2; exit 3", code=None,
     )  # fmt: skip
     handle = run.handle
     before = cli.torchx("status", handle, code=None).text
