@@ -85,10 +85,9 @@ def test_the_lines_of_the_page_make_a_queue_and_run_a_job_in_it(
     run = {**mine, "busybox:1.36": kueue_cluster.images["busybox"]}
     handle = "pulumi_mcad://torchx/team:echo-k3x9"
     doctor, launch, _ = commands("docs/kueue.md", "first", run)
-    # Its other findings are of this machine.
-    assert f"{team} admits jobs into ClusterQueue '{team}': 64 of 64 cpu free" in shell(
-        [f"{doctor} --timeout 120 || true"], tmp_path, env
-    )
+    # Its other findings are of this machine, and its lines are as wide as the terminal.
+    said = " ".join(shell([f"{doctor} --timeout 120 || true"], tmp_path, env).split())
+    assert f"{team} admits jobs into ClusterQueue '{team}': 64 of 64 cpu free" in said
     found = HANDLE.search(shell([launch], tmp_path, env))
     assert found
     (look_again,) = commands("docs/kueue.md", "first", {handle: found[0]})[2:]
