@@ -56,7 +56,7 @@ SIGNATURE = "4dabf18193072939515e22adb298388d"
 LONG_S = 240.0
 """Longest wait for what a controller does within a minute on an idle machine."""
 
-STOP_S = 15.0
+STOP_S = 5.0
 """Longest time that a controller takes to stop, which gives its writes and copies 4 s."""
 
 SESSIONS: set[int] = set()

@@ -126,7 +126,7 @@ def test_a_failure_names_its_exit_code_also_when_the_operator_has_ended_the_job(
     grace = {f"{KEY}failureGracePeriodDuration": "1s"}
     name = operated.submit(shell("exit 3", num_replicas=2), annotations=grace)
     assert operated.end(name).reason is Reason.EXIT_CODE
-    operated.wait(name, lambda status: status.phase == "Failed", timeout_s=240)
+    operated.wait(name, lambda status: status.phase == "Failed")
     failed = operated.status(name)
     assert (failed.reason, "exited with code 3" in failed.message) == (Reason.EXIT_CODE, True)
     operated.delete(name)

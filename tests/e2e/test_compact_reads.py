@@ -113,16 +113,11 @@ def test_a_run_of_many_replicas_is_read_and_cancelled(
 
 
 def test_the_log_of_each_replica_of_a_task_is_read(world: World, image: str) -> None:
-    handle = submitted(
-        world,
-        image,
-        3,
-        script="echo host $HOSTNAME; echo other; sleep 2; exit $((${HOSTNAME##*-} == 1))",
-        layout="role",
-    )
+    script = "echo host $HOSTNAME; echo other; sleep 2; exit $((${HOSTNAME##*-} == 1))"
+    handle = submitted(world, image, 3, script=script, layout="role")
     name = handle.rpartition(":")[2]
     with get_runner() as runner:
-        eventually(lambda: all(len(lines(runner, handle, replica)) == 2 for replica in range(3)), timeout_s=240)
+        eventually(lambda: all(len(lines(runner, handle, replica)) == 2 for replica in range(3)))
         hosts = [f"host {name}-{task}\n" for task in ("trainer-0-0", "trainer-1-0", "trainer-1-1")]
         assert [lines(runner, handle, replica) for replica in range(3)] == [[host, "other\n"] for host in hosts]
         assert lines(runner, handle, 2, regex="host") == [hosts[2]]

@@ -138,7 +138,8 @@ class Failure:
         reasons = [one.reason for one in seen.diagnoses]
         first = seen.diagnoses[0]
         is_whole = self.detail in first.detail and all(words in first.summary for words in self.words)
-        return is_whole and self.then in (None, *reasons[1:2]) and self.state in (None, seen.state)
+        is_whole = is_whole and (self.then is None or reasons[1:2] == [self.then])
+        return is_whole and self.state in (None, seen.state)
 
 
 DISK = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]}

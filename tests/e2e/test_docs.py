@@ -182,7 +182,7 @@ def test_the_stack_program_and_its_outputs(tmp_path: Path, e2e_env: dict[str, st
             if any(tool in absent for tool in tools):
                 continue
             if "refresh" in line:
-                eventually(functools.partial(ended, line), timeout_s=240)
+                eventually(functools.partial(ended, line))
             else:
                 assert shell([line], root, e2e_env) or "diagnoses" in line
         if absent:

@@ -97,7 +97,7 @@ def test_an_end_written_into_a_stack_that_a_program_took_over_is_no_change(
     assert outputs_of(cli)["reason"] == "Cancelled"
     project.run(*NO_CHANGE)
     wait_for_pods(look, handle, "CANCELLED")
-    eventually(lambda: "CANCELLED" in cli.torchx("status", handle).text, timeout_s=240)
+    eventually(lambda: "CANCELLED" in cli.torchx("status", handle).text)
     assert observed_of(cli)["state"] == "CANCELLED", observed_of(cli)
     project.run(*NO_CHANGE)
     for step in (("refresh", "--yes", "--skip-preview"), ("up", "--yes", "--skip-preview")):
@@ -112,7 +112,7 @@ def test_an_end_written_into_a_stack_that_a_program_took_over_is_no_change(
     )  # fmt: skip
     project.run(*NO_CHANGE)
     wait_for_pods(look, handle, "RUNNING")
-    eventually(lambda: "RUNNING" in cli.torchx("status", handle).text, timeout_s=240)
+    eventually(lambda: "RUNNING" in cli.torchx("status", handle).text)
     cli.ours("delete", handle)
 
 
@@ -129,7 +129,7 @@ def test_resumes_spend_retries_and_the_one_that_would_end_the_job_is_refused(
         return found.get("status") or {}
 
     def reaches(phase: str) -> None:
-        eventually(lambda: (status().get("state") or {}).get("phase") == phase, timeout_s=240)
+        eventually(lambda: (status().get("state") or {}).get("phase") == phase)
 
     reaches("Running")
     cli.ours("cancel", handle)

@@ -42,7 +42,7 @@ def logs_of(look: KubernetesCluster, project: StackProject, app_id: str) -> list
             ((look.get(VOLCANO_JOB, project.namespace, name) or {}).get("status") or {}).get("state", {}).get("phase")
         )
 
-    eventually(lambda: phase() in ("Completed", "Failed"), timeout_s=240)
+    eventually(lambda: phase() in ("Completed", "Failed"))
     pods = look.list(POD, project.namespace, {"volcano.sh/job-name": name})
     logs = ["\n".join(look.logs(project.namespace, pod["metadata"]["name"])) for pod in pods]
     assert phase() == "Completed", logs

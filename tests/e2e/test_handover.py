@@ -110,7 +110,7 @@ def row_of(cli: TorchxCli) -> dict[str, Any]:
 def wait_for(cli: TorchxCli, look: KubernetesCluster, handle: str, state: str) -> None:
     """Wait until an app has a state: a controller or the node may be busy with others."""
     wait_for_pods(look, handle, state)
-    eventually(lambda: state_of(cli, handle) == state, timeout_s=240)
+    eventually(lambda: state_of(cli, handle) == state)
 
 
 def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
@@ -229,7 +229,7 @@ def test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it(
     assert after["spec"] == before["spec"]
     wait_for_pods(look, handle, "RUNNING")
     # What was seen is not written to the stack where another process has its lock; the next look writes it.
-    eventually(lambda: state_of(cli, handle) == row_of(cli)["state"] == "RUNNING", timeout_s=240)
+    eventually(lambda: state_of(cli, handle) == row_of(cli)["state"] == "RUNNING")
     assert row_of(cli)["handle"] == handle
     cli.torchx("cancel", handle)
     wait_for(cli, look, handle, "CANCELLED")

@@ -66,7 +66,7 @@ def test_a_job_waits_for_quota_and_runs_once_there_is_room(
     queue = queues.make("team", {"cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "4"})
     first = launch(runner, queues.namespace, queue, gpus=3, run_for="1h")
     eventually(lambda: is_state(runner, first, AppState.RUNNING))
-    second = launch(runner, queues.namespace, queue, gpus=2, run_for="5s")
+    second = launch(runner, queues.namespace, queue, gpus=2, run_for="15s")
     name = second.rpartition(":")[2]
 
     def said(kind: str) -> str | None:
@@ -95,6 +95,7 @@ def test_a_job_waits_for_quota_and_runs_once_there_is_room(
     assert "can never admit the job" in never.text
 
     runner.cancel(first)
+    eventually(lambda: is_state(runner, second, AppState.RUNNING))
     eventually(lambda: is_state(runner, second, AppState.SUCCEEDED))
     eventually(lambda: said("Finished") == "True")
     pods = [pod["spec"] for pod in look.list(POD, queues.namespace) if pod["metadata"]["name"].startswith(name)]

@@ -192,13 +192,13 @@ def test_plugins_find_the_tasks_that_no_warning_names(
         return made if len(made) == 3 else []
 
     for name in plugins:
-        made = eventually(partial(pods, name), timeout_s=240)
+        made = eventually(partial(pods, name))
         assert found_by_plugin(name, made) == {"a-0", "b-0"}, name
         told = [warning for warning in warnings[name] if warning.startswith(f"plugins has {name}, ")]
         assert len(told) == (1 if layout == "replica" else 0), told
         assert all("no argument names b-1;" in warning for warning in told)
     launch(api, namespace, "open", roles, layout, plugins={"svc": ["--disable-network-policy"]})
-    eventually(partial(pods, "open"), timeout_s=240)
+    eventually(partial(pods, "open"))
     # Volcano's webhook adds the plugin that makes the Service, and a NetworkPolicy.
     policies = client.NetworkingV1Api(api).list_namespaced_network_policy(namespace).items
     assert {policy.metadata.name for policy in policies} == plugins.keys() - {"hcclrank"}

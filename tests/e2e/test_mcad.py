@@ -37,7 +37,7 @@ def test_a_job_that_cannot_fit_says_so_and_the_one_behind_it_waits_its_turn(mcad
         seen.append(status.state)
         return status.state.terminal
 
-    assert mcad.wait(small, ended, timeout_s=240).state is JobState.SUCCEEDED
+    assert mcad.wait(small, ended).state is JobState.SUCCEEDED
     assert {*seen} <= {JobState.SUBMITTED, JobState.PENDING, JobState.RUNNING, JobState.SUCCEEDED}
     mcad.delete(huge)
     mcad.delete(small)
@@ -59,7 +59,7 @@ def test_a_gang_that_does_not_fit_stays_out_whole_until_there_is_room(mcad: AppW
     extra["spec"]["taints"] = [{**TAINT, "value": "extra"}]
     mcad.cluster.api.create("/api/v1/nodes", extra)
     try:
-        mcad.wait(name, is_state(JobState.RUNNING), timeout_s=240)
+        mcad.wait(name, is_state(JobState.RUNNING))
         mcad.wait(name, lambda status: all(replica.node for replica in status.roles[0].replicas), timeout_s=120)
     finally:
         try:

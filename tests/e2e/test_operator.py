@@ -82,7 +82,7 @@ def test_the_job_runs_once(workspace: Project, look: KubernetesCluster) -> None:
 
     update()
     uid = job()["metadata"]["uid"]
-    eventually(lambda: job()["status"]["state"]["phase"] == "Completed", timeout_s=240)
+    eventually(lambda: job()["status"]["state"]["phase"] == "Completed")
     update()
     assert (job()["metadata"]["uid"], workspace.output("state")) == (uid, "SUCCEEDED")
     look.delete(VOLCANO_JOB, workspace.namespace, job()["metadata"]["name"])

@@ -46,7 +46,7 @@ def test_an_edit_runs_without_a_daemon(
         handle = re.search(r"kubernetes://\S+", said)
         assert handle, said
         name = handle[0].rpartition(":")[2]
-        (pod,) = eventually(lambda name=name: _ended(pods(), name), timeout_s=240)
+        (pod,) = eventually(lambda name=name: _ended(pods(), name))
         assert pod["status"]["phase"] == "Succeeded", json.dumps(pod["status"])
         assert pod["spec"]["containers"][0]["image"] == pushed[-1]
         assert text in _core(kubeconfig).read_namespaced_pod_log(pod["metadata"]["name"], namespace)

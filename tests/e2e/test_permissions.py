@@ -167,9 +167,9 @@ def test_the_documented_role_is_enough_from_launch_to_delete(
     user = world.scheduler(kind, world.user)
     with caplog.at_level(logging.WARNING):
         app_id = user.schedule(user.submit_dryrun(app(cluster.images["busybox"]), options(world.namespace, kind)))
-        eventually(lambda: state_of(user, app_id) == "RUNNING", timeout_s=240)
-        eventually(lambda: "hello" in log_of(user, app_id), timeout_s=240)
-        eventually(lambda: both_run(look, world.namespace), timeout_s=240)
+        eventually(lambda: state_of(user, app_id) == "RUNNING")
+        eventually(lambda: "hello" in log_of(user, app_id))
+        eventually(lambda: both_run(look, world.namespace))
         refused = [text for text in caplog.messages if "no permission to" in text]
         assert any("list pods" in text for text in refused)
         assert len(refused) == len(set(refused))
@@ -182,7 +182,7 @@ def test_the_documented_role_is_enough_from_launch_to_delete(
         admin = world.scheduler(kind, world.admin)
         assert costs(world, admin, app_id, kind) == {"describe": 2, "look": 2, "fleet": 2}
         user.cancel(app_id)
-        eventually(lambda: state_of(user, app_id) == "CANCELLED", timeout_s=240)
+        eventually(lambda: state_of(user, app_id) == "CANCELLED")
         user.delete(app_id)
     assert look.list(HEADS[kind], world.namespace) == []
     for scheduler in (user, admin):
@@ -216,8 +216,8 @@ def test_a_look_at_a_healthy_gang_of_pods_takes_two_requests_and_pods_that_are_d
     given = options(world.namespace, "volcano", gang="pods")
     app_id = scheduler.schedule(scheduler.submit_dryrun(app(cluster.images["busybox"]), given))
     try:
-        eventually(lambda: state_of(scheduler, app_id) == "RUNNING", timeout_s=240)
-        eventually(lambda: both_run(look, world.namespace), timeout_s=240)
+        eventually(lambda: state_of(scheduler, app_id) == "RUNNING")
+        eventually(lambda: both_run(look, world.namespace))
         assert costs(world, scheduler, app_id, "pods") == {"describe": 2, "look": 2, "fleet": 2}
         first, last = (str(pod["metadata"]["name"]) for pod in look.list(POD, world.namespace))
         look.delete(POD, world.namespace, first)

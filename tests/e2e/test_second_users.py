@@ -119,7 +119,7 @@ def work_on(handle: str, other: UnixUser, jobs: Jobs) -> None:
 
 def wait_for(user: UnixUser, jobs: Jobs, handle: str, state: str) -> None:
     wait_for_pods(jobs.look, handle, state)
-    eventually(lambda: state in user.torchx("status", handle).text, timeout_s=240)
+    eventually(lambda: state in user.torchx("status", handle).text)
 
 
 @pytest.mark.parametrize(("kind", "context"), [("folder", "lab"), pytest.param("s3", None, marks=pytest.mark.extended)])

@@ -88,8 +88,8 @@ def test_a_torchx_component_finds_rank_0_and_says_why_it_waits(stack: StackProje
         return stack.output("reason")
 
     # Until jobs of other tests leave it room on the node, it waits for that.
-    eventually(is_pulled, timeout_s=240)
-    eventually(lambda: reason() == "ImageUnavailable", timeout_s=240)
+    eventually(is_pulled)
+    eventually(lambda: reason() == "ImageUnavailable")
     assert stack.output("state") == "PENDING"
     assert "localhost:1/absent:1" in stack.output("torchx")["observed"]["message"]
 

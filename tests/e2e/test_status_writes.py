@@ -242,12 +242,11 @@ def test_writes_beside_up_refresh_and_destroy_lose_nothing(cli: Cli, tmp_path: P
     resources = cli.resources()
     assert attempt_in(resources) == max(writer.written, 1)
     assert {f"extra-{number}" for number in range(extra)} < resources.keys()
+    assert max(writer.held_s) < stack_locks.HOLD_S
     assert list((cli.backend / ".pulumi/locks").rglob("*.json")) == []
     assert list(cli.backend.rglob("*.tmp")) == []
     cli.run("preview", "--expect-no-changes")
     median_s = sorted(writer.held_s)[len(writer.held_s) // 2]
-    # A disk that is busy may hold up a single write.
-    assert median_s < stack_locks.HOLD_S
     with capsys.disabled():
         sys.stdout.write(
             f"\n{dict(operations)} met {cli.met_locks} locks; writes {dict(writer.outcomes)}; "
@@ -314,7 +313,7 @@ def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
     # It is put off while the server is too slow for the time for which a lock may be held.
     eventually(lambda: write(store, cli, seen, owned) is Recorded.WRITTEN)
     assert write(store, cli, seen, owned) is Recorded.KNOWN
-    assert min(held_s) < stack_locks.HOLD_S
+    assert max(held_s) < stack_locks.HOLD_S
     assert store.paths(stack_locks.lock_folder(cli.place)) == []
     for step in (("preview", "--expect-no-changes"), ("refresh", "--yes", "--skip-preview"), ("up", "--yes")):
         cli.run(*step)

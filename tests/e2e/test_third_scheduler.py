@@ -63,7 +63,7 @@ def wait_for(runner: Runner, handle: str, state: AppState) -> Any:
         status = runner.status(handle)
         return status if status is not None and status.state is state else None
 
-    return eventually(found, timeout_s=240)
+    return eventually(found)
 
 
 def test_replicas_find_rank_0_and_their_logs_and_objects_are_managed(
@@ -90,7 +90,7 @@ def test_a_failed_pod_and_a_missing_image_are_diagnosed(runner: Runner, namespac
     failing = runner.run(app_of(busybox, "echo last words; sleep 2; exit 3"), SCHEDULER, {"namespace": namespace})
     missing = runner.run(app_of(f"{busybox}-missing", "true"), SCHEDULER, {"namespace": namespace})
     assert re.search(r"exited with code 3 \(pod \S+.*\): last words", wait_for(runner, failing, AppState.FAILED).msg)
-    eventually(lambda: "cannot be pulled" in runner.status(missing).msg, timeout_s=240)
+    eventually(lambda: "cannot be pulled" in runner.status(missing).msg)
     for handle in (failing, missing):
         runner._scheduler(SCHEDULER).delete(handle.rpartition("/")[2])
 

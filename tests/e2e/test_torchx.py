@@ -112,7 +112,7 @@ def test_the_next_call_finds_the_truth_after_a_kill(
         assert [item.app_id for item in scheduler.list({"namespace": namespace})] == [app_id]
     scheduler.delete(app_id)
     scheduler.delete(app_id)
-    eventually(lambda: look.list(VOLCANO_JOB, namespace) == [], timeout_s=240)
+    eventually(lambda: look.list(VOLCANO_JOB, namespace) == [])
     assert scheduler.describe(app_id) is None
     assert RunIndex().all() == []
     # The same name can be launched again at once: nothing is left that would be in the way.
@@ -150,7 +150,7 @@ def test_a_killed_torchx_run_is_put_right_by_the_next_command(
     assert [item.app_id for item in scheduler.list({"namespace": namespace})] == living
     for app_id in living:
         scheduler.delete(app_id)
-    eventually(lambda: look.list(VOLCANO_JOB, namespace) == [], timeout_s=240)
+    eventually(lambda: look.list(VOLCANO_JOB, namespace) == [])
     assert RunIndex().all() == []
     kept = [path.name for path in (world / "state/torchx-pulumi/backend/.pulumi").rglob("*.json") if path.is_file()]
     assert kept == []

@@ -73,7 +73,7 @@ def wait_for(runner: Runner, handle: str, *states: AppState) -> Any:
         status = runner.status(handle)
         return status if status is not None and status.state in states else None
 
-    return eventually(seen, timeout_s=240)
+    return eventually(seen)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -138,7 +138,7 @@ def test_the_runner_launches_once_knows_the_app_again_cancels_and_forgets_it(
     runner.cancel(handle)
     runner.cancel(handle)
     assert wait_for(runner, handle, AppState.CANCELLED).state is AppState.CANCELLED
-    eventually(lambda: not look.list(POD, namespace), timeout_s=240)
+    eventually(lambda: not look.list(POD, namespace))
     handle_id = handle.rpartition("/")[2]
     runner._scheduler(scheduler).delete(handle_id)
     runner._scheduler(scheduler).delete(handle_id)

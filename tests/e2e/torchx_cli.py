@@ -94,7 +94,7 @@ def wait_for_pods(look: KubernetesCluster, handle: str, state: str) -> None:
         # Those of an app that was cancelled are gone, or end.
         return found <= STATES[state] and bool(found or state == "CANCELLED")
 
-    eventually(is_so, timeout_s=240)
+    eventually(is_so)
 
 
 @contextmanager

@@ -161,7 +161,7 @@ class AppStack:
 
         Args:
             take_over: Remove the stack's locks, regardless of their owners.
-            interrupted: The launch did not end by itself: objects that it asked for may come later than its state says.
+            interrupted: The launch was interrupted, so the API server may create objects that are not in the state yet.
 
         Raises:
             DeployError: The engine refused, or another process works on the stack.

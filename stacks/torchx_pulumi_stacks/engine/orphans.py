@@ -41,8 +41,8 @@ def unrecorded(checkpoint: Checkpoint, interrupted: RegistrationPlan | None = No
 
     Args:
         checkpoint: The state.
-        interrupted: The launch whose engine was interrupted, which records a creation that it gave up as failed, while
-            the API server may still store the object. None: only pending creations are such.
+        interrupted: The launch, if its engine was interrupted. The engine then removes a creation that it cancels from
+            the state, and the API server may create the object all the same. None: only pending creations are returned.
     """
     begun = [
         operation["resource"].get("inputs") or {}
@@ -64,28 +64,26 @@ def delete_late(
     progress: ProgressCallback,
     check: CheckOwner = unowned,
 ) -> None:
-    """Delete the app's objects that `unrecorded` returned, if the cluster has them; absent ones are awaited for 5 s.
+    """Delete the app's objects that `unrecorded` returned, and wait up to 5 s for those that do not exist yet.
 
     Raises:
         ClusterError: The cluster cannot be reached, or an object is not deleted in time.
     """
     # The uid of the entry, if it has one, is that of an earlier run.
     cluster, run = connect(), replace(App.of(entry).run, uid=None)
-    absent = [(objects_of(item)[0][0], str((item.get("metadata") or {}).get("name"))) for item in reversed(manifests)]
-    found: list[tuple[Kind, str, Manifest]] = []
-    end, is_told = time.monotonic() + IN_FLIGHT_S, False
-    while True:
-        looked = [(kind, name, _get_own(cluster, kind, run, name)) for kind, name in absent]
-        found += [(kind, run.namespace, item) for kind, _, items in looked for item in items]
-        absent = [(kind, name) for kind, name, items in looked if not items]
-        if not absent or time.monotonic() > end:
-            break
-        if not is_told:
-            is_told = True
-            names = listed([f"{kind.kind} {name}" for kind, name in absent], 3)
-            progress(f"{entry.app_id}: waiting {IN_FLIGHT_S:g} s for {names}, whose creation was interrupted")
+    wanted = [(objects_of(manifest)[0][0], _named(manifest)[1]) for manifest in reversed(manifests)]
+
+    def look() -> list[tuple[Kind, str, Manifest]]:
+        return [(kind, run.namespace, item) for kind, name in wanted for item in _get_own(cluster, kind, run, name)]
+
+    found, end = look(), time.monotonic() + IN_FLIGHT_S
+    if len(found) < len(wanted):
+        names = listed([f"{kind.kind} {name}" for kind, name in wanted], 3)
+        progress(f"{entry.app_id}: waiting up to {IN_FLIGHT_S:g} s for {names}, whose creation was interrupted")
+    while len(found) < len(wanted) and time.monotonic() < end:
         check()
         time.sleep(POLL_S)
+        found = look()
     _delete(cluster, entry, found, progress, check)
 
 

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.e2e
 
 NAME = "torchx-controller"
 PORT = 8080
-TAKEOVER_S = 40.0
+TAKEOVER_S = 20.0
 """Wanted of the time from the kill of the pod that writes until another one writes: the Lease is valid for 15 s."""
 PROGRAM = b"/torchx-pulumi\0controller"
 RBAC = "rbac.authorization.k8s.io"

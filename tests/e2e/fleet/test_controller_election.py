@@ -14,7 +14,7 @@ from tests.e2e.project import eventually
 pytestmark = pytest.mark.e2e
 
 LEADS, STANDS_BY = "this process leads", "this process stands by"
-TAKEOVER_S = 40.0
+TAKEOVER_S = 20.0
 """Longest time without a leader after a kill: the duration of the Lease, one attempt, and some for a busy machine."""
 LISTING_S = 30.0
 """Time between two listings of the stacks while nothing points to a new one."""

@@ -45,7 +45,7 @@ SCRIPT = (
 
 STREAMS = 100
 """Pages that are open at the same time."""
-DELAY_S = 20.0
+DELAY_S = 5.0
 """Wanted of the time from a change in the cluster to the pages, on a machine that other tests use too."""
 
 

@@ -76,6 +76,11 @@ def controller(env: Mapping[str, str], folder: Path, *words: str) -> Iterator[Pa
     assert "Traceback" not in said.read_text()
 
 
+def lost_logs(said: Path) -> list[str]:
+    """Return the lines of a controller about logs that it could not archive. A busy node may need a second try."""
+    return [line for line in said.read_text().splitlines() if "not archived" in line and "is tried again" not in line]
+
+
 @pytest.fixture
 def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
     return TorchxCli(pulumi_env, tmp_path, kubeconfig)

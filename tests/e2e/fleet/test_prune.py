@@ -146,8 +146,8 @@ def test_runs_that_have_ended_are_pruned_and_nothing_else(
         return {item["metadata"]["name"] for item in look.list(VOLCANO_JOB, namespace)}
 
     ended = {kind for kind in names if kind != "active"}
-    eventually(lambda: all(phase(kind) in ("Completed", "Failed") for kind in ended), timeout_s=240)
-    eventually(lambda: phase("active") == "Running", timeout_s=240)
+    eventually(lambda: all(phase(kind) in ("Completed", "Failed") for kind in ended))
+    eventually(lambda: phase("active") == "Running")
     cli.ours("controller", "--once", "--namespace", namespace, "--log-archive", str(logs))
     assert any("log.gz" in path.name for path in files("finished"))
 
@@ -208,7 +208,7 @@ def test_a_run_is_pruned_in_a_bucket(
         job = look.get(VOLCANO_JOB, namespace, name) or {}
         return (job.get("status") or {}).get("state", {}).get("phase") == "Completed"
 
-    eventually(has_ended, timeout_s=240)
+    eventually(has_ended)
     assert f"would be pruned: {namespace}:{name}: " in cli.ours("prune", "--ended-before", "1s", "--dry-run").out
     assert f"pruned: {namespace}:{name}: " in cli.ours("prune", "--ended-before", "1s").out
     assert look.get(VOLCANO_JOB, namespace, name) is None

@@ -349,7 +349,7 @@ def _asked(workload: Observed) -> dict[str, float]:
 
 
 def _taken(queues: QueueObjects, asked: Mapping[str, float]) -> list[str]:
-    """Return the resources of which a job asks for more than is free; those of unknown quota are left out."""
+    """Return the resources whose free quota is too small for a job. Unknown quota counts as large enough."""
     free = {resource: _amounts(queues, resource)[0] for resource in asked}
     return [one for one, most in free.items() if most is not None and exceeds(asked[one], most)]
 

@@ -134,7 +134,7 @@ def test_an_object_that_the_server_stores_after_its_launch_was_ended_is_deleted(
 
     lab.cluster.get = late  # type: ignore[method-assign]
     lab.stack.remove(interrupted=True)
-    assert "waiting 5 s for Job train-1, whose creation was interrupted" in lab.told[0]
+    assert "waiting up to 5 s for Job train-1, whose creation was interrupted" in lab.told[0]
     assert "deleting Job default/train-1" in lab.told
     assert get(VOLCANO_JOB, "default", "train-1") is None
     assert lab.destroyed == (engine == "killed")
